@@ -1,0 +1,3 @@
+#include <nanobind/nanobind.h>
+
+NB_MODULE(_cpu, m) { m.def("isa", [] { return "none"; }); }

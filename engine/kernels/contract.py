@@ -1,0 +1,138 @@
+"""The leaf operations of a model, as every backend provides them.
+
+`engine.kernels.get("cpu")` (C++) and `engine.kernels.get("reference")` (plain torch) return an object with these methods.
+Activations are contiguous fp32 CPU tensors. **Row invariance**: what a row yields never depends on how many other rows
+share the call; reductions run along K in one fixed order. Every method releases the GIL and uses the process-wide thread
+pool (`set_threads`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+FORMATS = ("f32", "bf16", "q8_0")
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A weight matrix [n, k] in kernel layout. `data` is a 64-byte-aligned uint8 tensor; it may be a view into a bank.
+
+    Layout: output rows in groups of 16, group by group, rows padded with zeros to a multiple of 16; k padded with zeros
+    to a multiple of 32. f32: [k][16] floats. bf16: [k/2][16][2], so that a 32-bit lane is one row's (even, odd) pair.
+    q8_0: per 32 inputs [16] fp16 scales, then [32/4][16][4] int8 (a 32-bit lane is four consecutive inputs of one row).
+    """
+
+    data: torch.Tensor
+    format: str
+    n: int
+    k: int
+
+
+def packed_bytes(n: int, k: int, format: str) -> int:
+    """Bytes of an [n, k] matrix in kernel layout."""
+    rows, cols = -(-n // 16) * 16, -(-k // 32) * 32
+    return {"f32": rows * cols * 4, "bf16": rows * cols * 2, "q8_0": rows * (cols // 32) * 34}[format]
+
+
+def expert_layout(hidden: int, width: int, format: str) -> tuple[int, int, int]:
+    """(offset of gate_up, offset of down, stride in bytes) of one expert in a bank.
+
+    gate_up is one [2*width, hidden] matrix, gate rows first; down is [hidden, width]; the stride is a multiple of 4096 so
+    that every expert can be read with direct I/O.
+    """
+    gate_up = packed_bytes(2 * width, hidden, format)
+    down = packed_bytes(hidden, width, format)
+    return 0, -(-gate_up // 64) * 64, -(-(-(-gate_up // 64) * 64 + down) // 4096) * 4096
+
+
+@dataclass(slots=True)
+class Batch:
+    """The rows of one step: slices laid end to end. M rows, S sequences.
+
+    `row_start` [S+1] i32 (cumulative rows), `positions` [M] i32 (absolute), `start` [S] i32 (position of the first row),
+    `page_offsets` [S, P] i64 (byte offset of each KV page in the arena), `states` [S, linear layers] i64 (byte offset of
+    each layer's live state in the arena), `snapshots`: list over (sequence, rows of that sequence absorbed, [linear layers]
+    i64 byte offsets). `arena` is the device's one uint8 allocation. A page holds, per attention layer,
+    [2 (k, v)][kv_heads][page_tokens][head_dim] in `kv_dtype`; a linear layer's state is [v_heads][k_dim][v_dim] fp32
+    followed by its convolution window [width-1][channels] fp32 (oldest first).
+    """
+
+    arena: torch.Tensor
+    row_start: torch.Tensor
+    positions: torch.Tensor
+    start: torch.Tensor
+    page_offsets: torch.Tensor
+    page_tokens: int
+    kv_dtype: str  # f32 | bf16
+    states: torch.Tensor
+    snapshot_seq: torch.Tensor  # [C] i32
+    snapshot_rows: torch.Tensor  # [C] i32
+    snapshot_states: torch.Tensor  # [C, linear layers] i64
+    extra: dict[str, object] = field(default_factory=dict)
+
+
+class Ops(Protocol):
+    def pack(self, weight: torch.Tensor, format: str) -> torch.Tensor:
+        """[n, k] float tensor -> uint8 tensor in kernel layout (see Packed). q8_0 rounds like GGUF's Q8_0."""
+
+    def unpack(self, weight: Packed) -> torch.Tensor:
+        """The exact fp32 values the kernels multiply with, [n, k]."""
+
+    def linear(self, x: torch.Tensor, weight: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """[M, k] -> [M, n]."""
+
+    def embedding(self, ids: torch.Tensor, weight: Packed) -> torch.Tensor:
+        """[M] i32 -> [M, k]: rows of the packed table, so that a tied table is held once."""
+
+    def rmsnorm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """Over the last dimension. For (1 + w) norms the model adds the one when it loads."""
+
+    def add_rmsnorm(
+        self, residual: torch.Tensor, delta: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        """residual += delta in place; returns its norm."""
+
+    def gated_rmsnorm(self, x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """rmsnorm(x) * weight * silu(gate) over the last dimension."""
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """[M, 2*w] (gate first) -> silu(gate) * up, [M, w]."""
+
+    def sigmoid_mul(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        """x * sigmoid(gate); gate has x's shape or one column."""
+
+    def rope_(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: torch.Tensor) -> None:
+        """Rotate in place. x [M, heads, head_dim]; cos, sin [max_positions, rotary/2]; half-split (neox) pairs in the first
+        `rotary` values of each head."""
+
+    def write_kv(self, batch: Batch, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Store [M, kv_heads, head_dim] at the rows' positions; `layer` counts attention layers."""
+
+    def attention(self, batch: Batch, layer: int, q: torch.Tensor, kv_heads: int, scale: float) -> torch.Tensor:
+        """Causal paged attention of [M, heads, head_dim] over each row's own sequence (after write_kv) -> [M, heads*head_dim].
+        Keys are visited in blocks at absolute positions, so chunking never changes bits."""
+
+    def conv(self, batch: Batch, layer: int, x: torch.Tensor, weight: torch.Tensor, state_offset: int) -> torch.Tensor:
+        """Causal depthwise convolution + silu. x [M, channels], weight [channels, width] fp32; the window lies
+        `state_offset` bytes into the layer's state; it is advanced, and stored at snapshots. `layer` counts linear layers."""
+
+    def delta_rule(
+        self, batch: Batch, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, beta: torch.Tensor
+    ) -> torch.Tensor:
+        """Gated delta rule, token-sequential, fp32. q, k [M, k_heads, k_dim] (L2-normalised here, eps 1e-6, q scaled by
+        k_dim**-0.5), v [M, v_heads, v_dim], g (log decay) and beta [M, v_heads] -> [M, v_heads, v_dim]. The state is advanced
+        in place and stored at snapshots."""
+
+    def route(self, logits: torch.Tensor, top_k: int, renormalise: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """softmax over [M, E], then the top_k: (ids [M, top_k] i32, weights [M, top_k] f32), largest first, ties to the lower id."""
+
+    def experts(
+        self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, addresses: torch.Tensor, width: int, format: str
+    ) -> torch.Tensor:
+        """Routed experts: sum over the row's top_k, in router order, of weight * down(silu(gate) * up). `addresses` [E] i64 are
+        absolute memory addresses of the experts (bank or slot); rows that share an expert are computed together."""
+
+    def set_threads(self, n: int) -> None: ...

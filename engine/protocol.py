@@ -1,0 +1,120 @@
+"""Front <-> worker messages: length-prefixed msgpack over a Unix socket, versioned.
+
+A frame is a 4-byte little-endian length followed by that many bytes of msgpack. Every message is a map with `t` (its
+type) and the fields listed here. Both sides send `hello` first and refuse another `version`.
+
+front -> worker
+    hello     version:int
+    submit    see `Submit`
+    cancel    rid:str
+    stats     n:int                          answered by `stats` with the same n
+    shutdown  drain_s:float                  finish or drop running work, then exit 0
+
+worker -> front
+    hello     version:int, pid:int, nonce:str
+    state     state:"loading"|"warming"|"ready"|"failed", phase:str, done:int, total:int (bytes or layers),
+              code:str, message:str, hint:str (the last three when failed), window:int and kv_tokens:int when ready
+    accepted  rid, prompt:int, cached:int, replayed:int, new:int, resume_at:int      once prefill starts
+    progress  rid, done:int, total:int       prefill tokens of this request, at least each chunk
+    tokens    rid, ids:[int], logprobs:[[id, logprob, [[id, logprob], ...]]] | nil
+    done      rid, reason:"stop"|"length"|"cancelled", stop_id:int|nil, timings:{queue_s, restore_s, prefill_s,
+              first_token_s, decode_s}, usage:{prompt, cached, replayed, new, output}, experts:{hits, misses}
+    error     rid, code:str, message:str, hint:str
+    stats     n, data:{...}                  a snapshot, see worker.stats()
+    event     kind:str, ...                  checkpoint created/evicted, page eviction, resize; passed on to /v1/engine/events
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgpack
+
+VERSION = 1
+MAX_FRAME_BYTES = 64 << 20
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(slots=True)
+class Sampling:
+    """How to choose the next token. temperature 0 is greedy; penalties count prompt and output tokens."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    logprobs: int = -1  # -1: none; n: the chosen token's and the n most likely ones'
+
+
+@dataclass(slots=True)
+class EditPoint:
+    """A token position where the next prompt may diverge: a checkpoint belongs there.
+
+    `position` counts tokens before the point; `kind` is the eviction class: head, turn, prompt, live, decode.
+    """
+
+    position: int
+    kind: str
+
+
+@dataclass(slots=True)
+class Submit:
+    """One generation request as the worker sees it: tokens, never text."""
+
+    rid: str
+    tokens: list[int]
+    max_tokens: int
+    session: str = ""
+    edit_points: list[EditPoint] = field(default_factory=list)
+    sampling: Sampling = field(default_factory=Sampling)
+    stop_ids: list[int] = field(default_factory=list)
+    grammar: str | None = None  # llguidance grammar (JSON), compiled by prompt.grammar; constrains from the first token
+    forced: list[int] | None = None  # scripted replay: sampled tokens are replaced by these, then the request ends
+    priority: str = "main"  # main | side | background
+
+    def message(self) -> dict[str, Any]:
+        return {"t": "submit", **asdict(self)}
+
+    @staticmethod
+    def parse(message: dict[str, Any]) -> Submit:
+        fields = {k: v for k, v in message.items() if k != "t"}
+        fields["edit_points"] = [EditPoint(**p) for p in fields.get("edit_points", [])]
+        fields["sampling"] = Sampling(**fields.get("sampling", {}))
+        return Submit(**fields)
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """One frame, ready for `sendall`."""
+    body = msgpack.packb(message, use_bin_type=True)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Turns a byte stream into messages. Raises ValueError on an oversized frame or on bytes that are no msgpack map."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        self._buffer += data
+        messages = []
+        while len(self._buffer) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._buffer)
+            if size > MAX_FRAME_BYTES:
+                raise ValueError(f"frame of {size} bytes is over the limit of {MAX_FRAME_BYTES}")
+            if len(self._buffer) < _LENGTH.size + size:
+                break
+            body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + size])
+            del self._buffer[: _LENGTH.size + size]
+            message = msgpack.unpackb(body, raw=False, strict_map_key=False)
+            if not isinstance(message, dict):
+                raise ValueError("a frame that is no map")
+            messages.append(message)
+        return messages

@@ -1,0 +1,3 @@
+"""What a person touches: the `ft` command, launch, sessions, dashboard."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What each coding agent is: a TOML declaration and one adapter per folder."""

@@ -1,0 +1,103 @@
+"""What `ftagent` asks of a harness. An adapter is pure: it reads what it is handed and returns data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchContext:
+    """Everything an adapter may know. Paths exist only when applied; a dry run passes the paths that would be used."""
+
+    executable: Path | None  # None: not installed (a dry run still works)
+    version: str | None  # of the executable, from the cache; None when unknown
+    args: Sequence[str]  # what the user typed after `--`
+    cwd: Path
+    home: Path
+    env: Mapping[str, str]  # the user's environment, unfiltered, to read only
+    session_id: str  # s-…
+    token: str  # ft_sess_…
+    base_url: str  # http://127.0.0.1:1919/s/<session id>, no trailing slash, no /v1
+    model: str
+    window_tokens: int
+    max_output_tokens: int
+    state_dir: Path  # this session's own folder, 0700; files of the plan go here
+    silence_limit_s: int = 3600  # what the agent's watchdogs are raised to
+    files: Mapping[str, str] = field(default_factory=dict)  # config files found, path -> text, see `Adapter.reads`
+
+
+@dataclass(frozen=True, slots=True)
+class EnvVar:
+    name: str
+    value: str
+    why: str
+    secret: bool = False
+    replaces: str | None = None  # what the user's shell or settings had, in words
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file written at apply time, 0600, below the session's state folder."""
+
+    path: Path
+    text: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warning_:
+    code: str  # stable, e.g. FT-W0101 agent-missing
+    text: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """How one agent is pointed at the engine: the adapter's whole answer."""
+
+    argv: list[str]  # without the executable
+    env: list[EnvVar] = field(default_factory=list)
+    unset: list[str] = field(default_factory=list)  # besides what the allow-list drops anyway
+    files: list[PlannedFile] = field(default_factory=list)
+    warnings: list[Warning_] = field(default_factory=list)
+    watchdog_s: float | None = None  # the agent's limit on silence before the first byte, under these settings
+    watchdog_default_s: float | None = None
+    harness_ids: list[str] = field(default_factory=list)  # ids assigned to the agent's own session
+
+
+class HarnessError(Exception):
+    """The launch is refused; `hint` says what to do. `code` 2 for bad arguments, 4 to protect data."""
+
+    def __init__(self, message: str, hint: str = "", code: int = 2) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code
+
+
+class Adapter(Protocol):
+    """`harnesses/<name>/adapter.py` holds `ADAPTER`, an object with these members."""
+
+    name: str
+    title: str
+    executables: Sequence[str]  # names to look for on PATH, best first; () when the harness is part of ft (mini)
+    install_hint: str
+    version_args: Sequence[str]
+
+    def reads(self, context: LaunchContext) -> list[Path]:
+        """Config files of the user and the project that the agent will read; their text arrives in `context.files`."""
+
+    def inject(self, context: LaunchContext) -> Injection:
+        """Raises HarnessError when the user's arguments or files would redirect the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """A loaded folder: its declaration (harness.toml, parsed) and its adapter."""
+
+    name: str
+    declaration: dict[str, Any]
+    adapter: Adapter
