@@ -1,0 +1,78 @@
+"""`python -P -m engine`: serve, worker, plan, models. Each command imports its own room, and nothing else is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from engine.errors import FtError
+from engine.settings import Settings, add_flags
+
+
+def _serve(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="engine serve", description="Serve one model on a loopback port.")
+    add_flags(parser)
+    settings = Settings.resolve(vars(parser.parse_args(arguments)), os.environ)
+    from engine.front.server import serve
+
+    return serve(settings)
+
+
+def _worker(arguments: Sequence[str]) -> int:
+    from engine.worker import main
+
+    return main(list(arguments))
+
+
+def _plan(arguments: Sequence[str]) -> int:
+    from engine.memory.commands import main
+
+    return main(list(arguments))
+
+
+def _models(arguments: Sequence[str]) -> int:
+    from engine.weights.commands import main
+
+    return main(list(arguments))
+
+
+COMMANDS = {
+    "serve": (_serve, "the HTTP front and its worker, in the foreground"),
+    "worker": (_worker, "the process that owns weights and caches; started by serve"),
+    "plan": (_plan, "what a model needs in memory, before a byte is loaded"),
+    "models": (_models, "list, pull, import and verify models"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failed, 2 usage, 3 absent, 5 not ready, 6 conflict."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    listing = "\n".join(f"  {name:8} {text}" for name, (_, text) in COMMANDS.items())
+    usage = f"usage: engine COMMAND [options]\n\n{listing}\n"
+    if words[:1] in (["-h"], ["--help"]):
+        sys.stdout.write(usage)
+        return 0
+    if not words or words[0] not in COMMANDS:
+        sys.stderr.write(usage)
+        return 2
+    try:
+        return COMMANDS[words[0]][0](words[1:])
+    except FtError as error:
+        sys.stderr.write(f"{error.code}: {error.message}\n")
+        if error.hint:
+            sys.stderr.write(f"{error.hint}\n")
+        return exit_code(error)
+    except KeyboardInterrupt:
+        return 130
+
+
+def exit_code(error: FtError) -> int:
+    """The process exit code that an error means."""
+    by_code = {"FT-E0402": 2, "FT-E0404": 3, "FT-E0409": 6, "FT-E0503": 5, "FT-E0510": 5, "FT-E0512": 5}
+    return by_code.get(error.code.split()[0], 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

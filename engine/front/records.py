@@ -1,0 +1,124 @@
+"""What happened: one record per request (schema ft.request/1) and the event bus behind /v1/engine/events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = "ft.request/1"
+RING = 4096
+_EVENT_RING = 1024
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request as the agent felt it. Times in seconds, `started` since the epoch; None: not known or not filled."""
+
+    id: str
+    session: str | None
+    api: str
+    model: str
+    stream: bool
+    started: float = field(default_factory=time.time)
+    harness_id: str | None = None
+    harness_parent: str | None = None
+    user_agent: str | None = None
+    prompt_hash: str | None = None
+    resent: bool | None = None
+    scripted: bool = False
+    side: bool | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    replayed_tokens: int | None = None
+    new_tokens: int | None = None
+    resume_at: int | None = None
+    output_tokens: int | None = None
+    prefill_done: int | None = None
+    checkpoint: str | None = None
+    tier: str | None = None
+    render_s: float | None = None
+    queue_s: float | None = None
+    restore_s: float | None = None
+    prefill_s: float | None = None
+    first_token_s: float | None = None
+    decode_s: float | None = None
+    ttft_s: float | None = None
+    total_s: float | None = None
+    tpot_p50_s: float | None = None
+    tpot_p95_s: float | None = None
+    expert_hits: int | None = None
+    expert_misses: int | None = None
+    pcie_bytes: int | None = None
+    cpu_experts: int | None = None
+    heartbeats: int = 0
+    end: str | None = None  # stop | length | tool_use | client_gone | cancelled | error; None while running
+    error: str | None = None
+    watchdog: str | None = None
+
+    def json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+class Records:
+    """A ring of the newest requests, running ones included."""
+
+    def __init__(self, size: int = RING) -> None:
+        self._ring: deque[RequestRecord] = deque(maxlen=size)
+
+    def add(self, record: RequestRecord) -> None:
+        self._ring.append(record)
+
+    def seen(self, session: str | None, prompt_hash: str) -> bool:
+        """Whether this session already sent the same prompt; looks at the newest 64 requests."""
+        recent = list(self._ring)[-64:]
+        return any(r.prompt_hash == prompt_hash and r.session == session for r in recent)
+
+    def newest(self, limit: int = RING, session: str | None = None) -> list[dict[str, Any]]:
+        """Oldest first, at most `limit`, of one session when given."""
+        chosen = [r for r in self._ring if session is None or r.session == session]
+        return [r.json() for r in chosen[-limit:]] if limit > 0 else []
+
+    def running(self) -> int:
+        return sum(1 for r in self._ring if r.end is None)
+
+
+class EventBus:
+    """Numbered events. A subscriber that names the last id it saw gets what it missed, as far as the ring reaches."""
+
+    def __init__(self) -> None:
+        self._ring: deque[tuple[int, str, dict[str, Any]]] = deque(maxlen=_EVENT_RING)
+        self._next = 1
+        self._waiters: set[asyncio.Event] = set()
+
+    def publish(self, kind: str, data: dict[str, Any]) -> None:
+        """Never blocks; slow subscribers lose events older than the ring, never their connection."""
+        self._ring.append((self._next, kind, {"kind": kind, "time": time.time(), **data}))
+        self._next += 1
+        for waiter in self._waiters:
+            waiter.set()
+
+    async def subscribe(
+        self, after: int | None, beat_s: float
+    ) -> AsyncIterator[tuple[int, str, dict[str, Any]] | None]:
+        """Events with id > `after` (None: only new ones) for ever; None after `beat_s` of silence."""
+        last = self._next - 1 if after is None else after
+        waiter = asyncio.Event()
+        self._waiters.add(waiter)
+        try:
+            while True:
+                for event in [e for e in self._ring if e[0] > last]:
+                    last = event[0]
+                    yield event
+                waiter.clear()
+                if self._next - 1 > last:
+                    continue
+                try:
+                    await asyncio.wait_for(waiter.wait(), beat_s)
+                except TimeoutError:
+                    yield None
+        finally:
+            self._waiters.discard(waiter)

@@ -1,0 +1,119 @@
+"""Sessions: the id in the base URL, the token that must match it, what was registered, and a few live counters."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.errors import BadRequest, NotFound
+
+MAX_SESSIONS = 1024
+MAX_STORED_RESPONSES = 256
+
+
+@dataclass(slots=True)
+class Session:
+    """One agent's place on this engine. Counters and stored responses are mutated by the requests it makes."""
+
+    id: str
+    token: str
+    harness: str = ""
+    name: str = ""
+    project: str = ""
+    declaration: dict[str, Any] | None = None
+    script: dict[str, Any] | None = None
+    created: float = field(default_factory=time.time)
+    last_request: float | None = None
+    requests: int = 0
+    running: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    # What `previous_response_id` refers to: response id -> all input and output items up to it, oldest first.
+    responses: OrderedDict[str, list[dict[str, Any]]] = field(default_factory=OrderedDict)
+
+    def store_response(self, response_id: str, items: list[dict[str, Any]]) -> None:
+        """Keep one finished response, dropping the oldest beyond the limit."""
+        self.responses[response_id] = items
+        while len(self.responses) > MAX_STORED_RESPONSES:
+            self.responses.popitem(last=False)
+
+    def json(self) -> dict[str, Any]:
+        """What anyone with the admin token may see; never the session's token."""
+        return {
+            "id": self.id,
+            "harness": self.harness or None,
+            "name": self.name or None,
+            "project": self.project or None,
+            "scripted": self.script is not None,
+            "declared": self.declaration is not None,
+            "created": self.created,
+            "last_request": self.last_request,
+            "requests": self.requests,
+            "running": self.running,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "output_tokens": self.output_tokens,
+        }
+
+
+class Sessions:
+    """All sessions of this engine process, plus the one that serves requests made with the admin token."""
+
+    def __init__(self, admin_token: str) -> None:
+        self.admin_token = admin_token
+        self.default = Session(id="", token=admin_token)
+        self._by_id: dict[str, Session] = {}
+
+    def create(self, fields: dict[str, Any]) -> Session:
+        """Register a session from the body of POST /v1/sessions. Raises BadRequest on a field of the wrong type."""
+        for key, kind in (("harness", str), ("name", str), ("project", str), ("declaration", dict), ("script", dict)):
+            if fields.get(key) is not None and not isinstance(fields[key], kind):
+                raise BadRequest(f"{key}: expected {'an object' if kind is dict else 'a string'}.")
+        if len(self._by_id) >= MAX_SESSIONS:
+            raise BadRequest(f"There are {MAX_SESSIONS} sessions already.", "Delete one: DELETE /v1/sessions/<id>.")
+        session = Session(
+            id="s-" + base64.b32encode(secrets.token_bytes(7))[:10].decode().lower(),
+            token="ft_sess_" + secrets.token_urlsafe(32),
+            harness=fields.get("harness") or "",
+            name=fields.get("name") or "",
+            project=fields.get("project") or "",
+            declaration=fields.get("declaration"),
+            script=fields.get("script"),
+        )
+        self._by_id[session.id] = session
+        return session
+
+    def get(self, session_id: str) -> Session:
+        """Raises NotFound."""
+        session = self._by_id.get(session_id)
+        if session is None:
+            raise NotFound(f"There is no session {session_id}.", "See GET /v1/sessions.")
+        return session
+
+    def delete(self, session_id: str) -> None:
+        """Raises NotFound."""
+        self.get(session_id)
+        del self._by_id[session_id]
+
+    def all(self) -> list[Session]:
+        return list(self._by_id.values())
+
+    def authenticate(self, session_id: str | None, token: str) -> Session | None:
+        """The session that `token` opens; None when it opens nothing. Without an id only the admin token counts."""
+        if session_id is None:
+            return self.default if same(token, self.admin_token) else None
+        session = self._by_id.get(session_id)
+        # Compare against something in every case, so that the time taken does not tell which ids exist.
+        expected = session.token if session else self.admin_token[::-1]
+        return session if same(token, expected) and session else None
+
+
+def same(a: str, b: str) -> bool:
+    """Constant-time equality of two secrets."""
+    return hmac.compare_digest(a.encode("utf-8", "surrogateescape"), b.encode("utf-8", "surrogateescape"))

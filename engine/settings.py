@@ -1,0 +1,165 @@
+"""The engine's options: one table renders to command-line flags, FT_* environment variables and their help."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from engine.errors import FtError
+
+_SUFFIXES = {"": 1, "k": 1024, "m": 1024 * 1024}
+MOE_BACKENDS = ("auto", "fused", "offload", "cpu", "hybrid")
+
+
+class SettingsError(FtError):
+    """An option's value does not parse, or a needed one is missing; exit code 2."""
+
+    code = "FT-E0402 bad-setting"
+
+
+def parse_tokens(text: str) -> int:
+    """A count of tokens: `65536`, `64k`, `1m` (k = 1024). Raises ValueError."""
+    match = re.fullmatch(r"(\d+)([km]?)", text.strip().lower())
+    if not match or int(match[1]) == 0:
+        raise ValueError(f"{text!r} is no positive count of tokens such as 65536, 64k or 1m")
+    return int(match[1]) * _SUFFIXES[match[2]]
+
+
+def parse_port(text: str) -> int:
+    """A TCP port; 0 lets the system choose. Raises ValueError."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise ValueError(f"{text!r} is no port between 0 and 65535")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise ValueError(f"{text!r} is no positive whole number")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise ValueError(f"{text!r} is no positive number of seconds")
+    return value
+
+
+def _backend(text: str) -> str:
+    if text not in MOE_BACKENDS:
+        raise ValueError(f"{text!r} is none of {', '.join(MOE_BACKENDS)}")
+    return text
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the value is empty")
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_name(text)).expanduser()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. `parse` turns text into the value or raises ValueError; `default` is already a value."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def env(self) -> str:
+        return "FT_" + self.name.upper()
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("model", _name, "", "model to serve: a name in the models folder, or a model folder"),
+    Option("models_dir", _path, None, "folder that holds the models"),
+    Option("runtime_dir", _path, None, "folder for sockets, locks and engine.json; made with mode 0700"),
+    Option("host", _name, "127.0.0.1", "loopback address to listen on"),
+    Option("port", parse_port, 1919, "TCP port"),
+    Option("kv", parse_tokens, None, "tokens of KV cache over all sessions, e.g. 64k; default: what the plan finds"),
+    Option("moe_backend", _backend, "auto", "where experts are computed: " + ", ".join(MOE_BACKENDS)),
+    Option("threads", _count, None, "CPU threads of the worker; default: the physical cores"),
+    Option("max_running_requests", _count, 8, "sequences that may be computed at once"),
+    Option("log", _path, None, "log file of front and worker; default: standard error"),
+    Option("heartbeat_s", _seconds, 8.0, "longest silence on a stream before a heartbeat"),
+    Option("stall_s", _seconds, 60.0, "no progress for this long counts as a stuck worker"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Values of the option table. Fields mean what the table's help says; None: let the plan decide."""
+
+    model: str
+    models_dir: Path
+    runtime_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 1919
+    kv: int | None = None
+    moe_backend: str = "auto"
+    threads: int | None = None
+    max_running_requests: int = 8
+    log: Path | None = None
+    heartbeat_s: float = 8.0
+    stall_s: float = 60.0
+
+    @staticmethod
+    def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Settings:
+        """Flag, else FT_* variable, else default. Raises SettingsError naming the flag or variable at fault."""
+        values: dict[str, Any] = {}
+        for option in OPTIONS:
+            values[option.name] = _resolve_one(option, flags.get(option.name), environ)
+        for name in ("model", "models_dir", "runtime_dir"):
+            if not values[name]:
+                flag = "--" + name.replace("_", "-")
+                raise SettingsError(f"{flag} is missing.", f"Add {flag}, or set FT_{name.upper()}.")
+        if values["host"] not in ("127.0.0.1", "::1", "localhost"):
+            raise SettingsError(f"--host {values['host']} is no loopback address.", "Use --host 127.0.0.1.")
+        return Settings(**values)
+
+    def worker_flags(self) -> list[str]:
+        """The flags that give a worker process the same settings."""
+        flags = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in _WORKER_OPTIONS and value is not None:
+                flags += ["--" + field.name.replace("_", "-"), str(value)]
+        return flags
+
+
+_WORKER_OPTIONS = {"model", "models_dir", "runtime_dir", "kv", "moe_backend", "threads", "max_running_requests"}
+
+
+def _resolve_one(option: Option, flag: str | None, environ: Mapping[str, str]) -> Any:
+    source, text = (option.flag, flag) if flag is not None else (option.env, environ.get(option.env))
+    if text is None:
+        return option.default
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        raise SettingsError(f"{source}: {error}.", f"Correct {source}.") from None
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """One flag per option, unparsed: `Settings.resolve` parses, so that flag and environment fail alike."""
+    for option in OPTIONS:
+        default = "" if option.default in (None, "") else f" (default {option.default})"
+        parser.add_argument(
+            option.flag, dest=option.name, metavar="VALUE", help=f"{option.help}{default} [{option.env}]"
+        )
