@@ -120,7 +120,14 @@ class Ops(Protocol):
         `state_offset` bytes into the layer's state; it is advanced, and stored at snapshots. `layer` counts linear layers."""
 
     def delta_rule(
-        self, batch: Batch, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, beta: torch.Tensor
+        self,
+        batch: Batch,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        g: torch.Tensor,
+        beta: torch.Tensor,
     ) -> torch.Tensor:
         """Gated delta rule, token-sequential, fp32. q, k [M, k_heads, k_dim] (L2-normalised here, eps 1e-6, q scaled by
         k_dim**-0.5), v [M, v_heads, v_dim], g (log decay) and beta [M, v_heads] -> [M, v_heads, v_dim]. The state is advanced
@@ -130,7 +137,13 @@ class Ops(Protocol):
         """softmax over [M, E], then the top_k: (ids [M, top_k] i32, weights [M, top_k] f32), largest first, ties to the lower id."""
 
     def experts(
-        self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, addresses: torch.Tensor, width: int, format: str
+        self,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        addresses: torch.Tensor,
+        width: int,
+        format: str,
     ) -> torch.Tensor:
         """Routed experts: sum over the row's top_k, in router order, of weight * down(silu(gate) * up). `addresses` [E] i64 are
         absolute memory addresses of the experts (bank or slot); rows that share an expert are computed together."""

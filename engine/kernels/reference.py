@@ -1,0 +1,186 @@
+"""Every operation in plain torch, written to be read: what the fast kernels are tested against."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch.nn.functional import silu
+
+from . import layout
+from .contract import Batch, Packed, expert_layout, packed_bytes
+
+KV_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+class ReferenceOps:
+    """Implements contract.Ops. Rows are not promised to be bit-equal across batch shapes here."""
+
+    def pack(self, weight: torch.Tensor, format: str) -> torch.Tensor:
+        return layout.pack(weight, format)
+
+    def unpack(self, weight: Packed) -> torch.Tensor:
+        return layout.unpack(weight)
+
+    def linear(self, x: torch.Tensor, weight: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.nn.functional.linear(x, layout.unpack(weight), bias)
+
+    def embedding(self, ids: torch.Tensor, weight: Packed) -> torch.Tensor:
+        return layout.unpack(weight)[ids.long()]
+
+    def rmsnorm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+    def add_rmsnorm(
+        self, residual: torch.Tensor, delta: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        residual += delta
+        return self.rmsnorm(residual, weight, eps)
+
+    def gated_rmsnorm(self, x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        return self.rmsnorm(x, weight, eps) * silu(gate)
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return silu(gate) * up
+
+    def sigmoid_mul(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        return x * torch.sigmoid(gate)
+
+    def rope_(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: torch.Tensor) -> None:
+        half = cos.shape[1]
+        c, s = cos[positions.long()][:, None], sin[positions.long()][:, None]
+        first, second = x[..., :half].clone(), x[..., half : 2 * half].clone()
+        x[..., :half] = first * c - second * s
+        x[..., half : 2 * half] = second * c + first * s
+
+    def write_kv(self, batch: Batch, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        _, heads, dim = k.shape
+        for s in range(batch.row_start.numel() - 1):
+            for row in range(int(batch.row_start[s]), int(batch.row_start[s + 1])):
+                page, slot = divmod(int(batch.positions[row]), batch.page_tokens)
+                kv = _page(batch, s, page, layer, heads, dim)
+                kv[0, :, slot] = k[row].to(kv.dtype)
+                kv[1, :, slot] = v[row].to(kv.dtype)
+
+    def attention(self, batch: Batch, layer: int, q: torch.Tensor, kv_heads: int, scale: float) -> torch.Tensor:
+        _, heads, dim = q.shape
+        out = torch.empty_like(q)
+        for s in range(batch.row_start.numel() - 1):
+            for row in range(int(batch.row_start[s]), int(batch.row_start[s + 1])):
+                length = int(batch.positions[row]) + 1
+                pages = [
+                    _page(batch, s, p, layer, kv_heads, dim).float() for p in range(-(-length // batch.page_tokens))
+                ]
+                k, v = torch.cat(pages, dim=2)[:, :, :length].repeat_interleave(heads // kv_heads, dim=1)
+                scores = torch.einsum("hd,hld->hl", q[row], k) * scale
+                out[row] = torch.einsum("hl,hld->hd", scores.softmax(-1), v)
+        return out.flatten(1)
+
+    def conv(self, batch: Batch, layer: int, x: torch.Tensor, weight: torch.Tensor, state_offset: int) -> torch.Tensor:
+        channels, width = weight.shape
+        out = torch.empty_like(x)
+        for s in range(batch.row_start.numel() - 1):
+            window = _floats(batch.arena, int(batch.states[s, layer]) + state_offset, (width - 1, channels))
+            first, last = int(batch.row_start[s]), int(batch.row_start[s + 1])
+            inputs = torch.cat([window, x[first:last]])
+            for row in range(last - first):
+                out[first + row] = silu((inputs[row : row + width] * weight.T).sum(0))
+            for target, rows in _snapshots(batch, s, layer):
+                _floats(batch.arena, target + state_offset, (width - 1, channels)).copy_(
+                    inputs[rows : rows + width - 1]
+                )
+            window.copy_(inputs[last - first :])
+        return out
+
+    def delta_rule(
+        self,
+        batch: Batch,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        g: torch.Tensor,
+        beta: torch.Tensor,
+    ) -> torch.Tensor:
+        _, k_heads, k_dim = q.shape
+        v_heads, v_dim = v.shape[1:]
+        q = (q * torch.rsqrt(q.pow(2).sum(-1, keepdim=True) + 1e-6) * k_dim**-0.5).repeat_interleave(
+            v_heads // k_heads, 1
+        )
+        k = (k * torch.rsqrt(k.pow(2).sum(-1, keepdim=True) + 1e-6)).repeat_interleave(v_heads // k_heads, 1)
+        out = torch.empty_like(v)
+        shape = (v_heads, k_dim, v_dim)
+        for s in range(batch.row_start.numel() - 1):
+            state = _floats(batch.arena, int(batch.states[s, layer]), shape)
+            first, last = int(batch.row_start[s]), int(batch.row_start[s + 1])
+            for row in range(first, last + 1):
+                for target, rows in _snapshots(batch, s, layer):
+                    if rows == row - first:
+                        _floats(batch.arena, target, shape).copy_(state)
+                if row == last:
+                    break
+                state *= g[row].exp()[:, None, None]
+                delta = (v[row] - torch.einsum("hkv,hk->hv", state, k[row])) * beta[row][:, None]
+                state += k[row][:, :, None] * delta[:, None, :]
+                out[row] = torch.einsum("hkv,hk->hv", state, q[row])
+        return out
+
+    def route(self, logits: torch.Tensor, top_k: int, renormalise: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        weights, ids = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+        weights, ids = weights[:, :top_k], ids[:, :top_k]
+        if renormalise:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return ids.to(torch.int32).contiguous(), weights.contiguous()
+
+    def experts(
+        self,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        addresses: torch.Tensor,
+        width: int,
+        format: str,
+    ) -> torch.Tensor:
+        hidden = x.shape[1]
+        gate_up_at, down_at, _ = expert_layout(hidden, width, format)
+        out = torch.zeros_like(x)
+        for row in range(x.shape[0]):
+            for expert, weight in zip(ids[row].tolist(), weights[row].tolist(), strict=True):
+                base = int(addresses[expert])
+                gate_up = self.linear(x[row : row + 1], _packed_at(base + gate_up_at, format, 2 * width, hidden))
+                down = self.linear(self.silu_mul(gate_up), _packed_at(base + down_at, format, hidden, width))
+                out[row] += weight * down[0]
+        return out
+
+    def set_threads(self, n: int) -> None:
+        torch.set_num_threads(n)
+
+
+def _floats(arena: torch.Tensor, offset: int, shape: tuple[int, ...]) -> torch.Tensor:
+    """A writable fp32 view of the arena."""
+    count = torch.Size(shape).numel()
+    return arena[offset : offset + 4 * count].view(torch.float32).view(shape)
+
+
+def _page(batch: Batch, seq: int, page: int, layer: int, heads: int, dim: int) -> torch.Tensor:
+    """A writable view [2, kv_heads, page_tokens, head_dim] of one layer of one KV page."""
+    dtype = KV_DTYPES[batch.kv_dtype]
+    count = 2 * heads * batch.page_tokens * dim
+    offset = int(batch.page_offsets[seq, page]) + layer * count * dtype.itemsize
+    return batch.arena[offset : offset + count * dtype.itemsize].view(dtype).view(2, heads, batch.page_tokens, dim)
+
+
+def _snapshots(batch: Batch, seq: int, layer: int) -> list[tuple[int, int]]:
+    """(byte offset of the layer's stored state, rows absorbed) of the snapshots of one sequence."""
+    return [
+        (int(batch.snapshot_states[c, layer]), int(batch.snapshot_rows[c]))
+        for c in range(batch.snapshot_seq.numel())
+        if int(batch.snapshot_seq[c]) == seq
+    ]
+
+
+def _packed_at(address: int, format: str, n: int, k: int) -> Packed:
+    """A packed matrix that lies at an absolute memory address."""
+    memory = (ctypes.c_uint8 * packed_bytes(n, k, format)).from_address(address)
+    return Packed(torch.frombuffer(memory, dtype=torch.uint8), format, n, k)
