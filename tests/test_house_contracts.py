@@ -1,0 +1,54 @@
+"""Who may import whom: the static graph by import-linter, the deferred imports by looking at `sys.modules`."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+
+HEAVY = {"torch", "triton", "numpy", "fastapi", "textual", "engine", "transformers", "httpx", "pydantic"}
+
+
+def modules_after(code: str) -> set[str]:
+    """Top-level modules in `sys.modules` after running code in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", f"{code}\nimport sys; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_import_contracts() -> None:
+    done = subprocess.run([str(BIN / "lint-imports"), "--no-logo"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "from ftagent.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass"
+    assert not modules_after(code) & HEAVY
+
+
+@pytest.mark.parametrize("module", ["engine.front.server", "engine.api.chat", "engine.memory.planner", "engine.scheduler.loop", "engine.cache.radix"])
+def test_what_decides_is_torch_free(module: str) -> None:
+    assert "torch" not in modules_after(f"import {module}")
+
+
+def test_help_is_quick() -> None:
+    """Median of five: under 150 ms of processor time on an idle machine, so a loose wall clock bound here."""
+    times = []
+    for _ in range(5):
+        before = os.times()
+        began = time.monotonic()
+        subprocess.run([str(BIN / "ft"), "--help"], capture_output=True, check=True)
+        after = os.times()
+        times.append((after.children_user - before.children_user) + (after.children_system - before.children_system))
+        assert time.monotonic() - began < 5
+    assert sorted(times)[2] < 0.15
