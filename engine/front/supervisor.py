@@ -1,0 +1,385 @@
+"""The worker's life: started, watched, restarted; and the requests that hang on it.
+
+The front listens on `worker.sock` in the runtime folder and the worker connects, says hello and reports its state. A
+request is sent once the worker is ready and waits until then. When the worker dies, stops moving or breaks the
+protocol, every request it had gets an error that names the cause; those not yet sent wait for the next worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import FtError, WorkerGone
+from engine.front.child import Child, Movement, OutOfMemory
+from engine.front.metrics import Metrics
+from engine.front.records import EventBus
+from engine.protocol import VERSION, Decoder, Submit, encode
+
+BACKOFF_S = (1.0, 5.0, 25.0)
+RESTART_WINDOW_S = 600.0
+FROZEN_S = 3.0  # no message and no CPU time used for this long, with work at hand: the process is frozen
+_TICK_S = 0.25
+_READ_BYTES = 1 << 16
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """What /ready tells. `state`: stopped starting loading warming ready crashed; `done` of `total` bytes or layers."""
+
+    state: str = "stopped"
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+    window: int = 0
+    kv_tokens: int = 0
+    pid: int = 0
+    restarts: int = 0
+    since: float = 0.0
+
+
+class Pending:
+    """One submitted request. `get` hands out the worker's messages, and an FtError when it can bring no more."""
+
+    def __init__(self, submit: Submit) -> None:
+        self.submit = submit
+        self.sent = False
+        self.queue: asyncio.Queue[dict[str, Any] | FtError] = asyncio.Queue()
+
+    async def get(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next message; None after `timeout_s` of silence. Raises the FtError that ended the request."""
+        try:
+            item = await asyncio.wait_for(self.queue.get(), timeout_s)
+        except TimeoutError:
+            return None
+        if isinstance(item, FtError):
+            raise item
+        return item
+
+
+class Supervisor:
+    """Owns the worker process and its socket. All methods are called from the front's event loop."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        socket: Path,
+        log: Path | None,
+        bus: EventBus,
+        metrics: Metrics,
+        stall_s: float = 60.0,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.worker = WorkerState(since=time.time())
+        self._arguments = list(arguments)
+        self._socket = socket
+        self._log = log
+        self._bus = bus
+        self._metrics = metrics
+        self._stall_s = stall_s
+        self._environ = environ
+        self._pending: dict[str, Pending] = {}
+        self._stats: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._stats_n = 0
+        self._writer: asyncio.StreamWriter | None = None
+        self._child: Child | None = None
+        self._lost: asyncio.Future[WorkerGone] | None = None
+        self._last_message = 0.0
+        self._last_reported = 0.0
+        self._restarts: deque[float] = deque()
+        self._stopping = False
+        self._ended = asyncio.Event()
+
+    # Requests
+
+    def submit(self, submit: Submit) -> Pending:
+        """Hand a request to the worker, now or as soon as it is ready. Raises WorkerGone when no worker will come."""
+        if self.worker.state == "crashed" or self._stopping:
+            raise self._crash_error()
+        pending = Pending(submit)
+        self._pending[submit.rid] = pending
+        if self.worker.state == "ready":
+            self._send_pending(pending)
+        return pending
+
+    def cancel(self, rid: str) -> None:
+        """Stop a request; what it computed stays in the worker's cache. Unknown ids are ignored."""
+        pending = self._pending.get(rid)
+        if pending is None:
+            return
+        if pending.sent:
+            self._send({"t": "cancel", "rid": rid})
+        else:
+            del self._pending[rid]
+
+    def running(self) -> int:
+        """Requests that the worker has and has not finished, and those that wait for it."""
+        return len(self._pending)
+
+    async def stats(self, timeout_s: float = 2.0) -> dict[str, Any] | None:
+        """The worker's own snapshot; None when there is none within `timeout_s`."""
+        if self._writer is None:
+            return None
+        self._stats_n += 1
+        n = self._stats_n
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._stats[n] = future
+        self._send({"t": "stats", "n": n})
+        try:
+            return await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            return None
+        finally:
+            self._stats.pop(n, None)
+
+    # Life
+
+    async def run(self) -> None:
+        """Keep a worker alive until `stop`, or until it is beyond restarting (state `crashed`)."""
+        self._socket.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._connected, str(self._socket))
+        self._socket.chmod(0o600)
+        try:
+            while not self._stopping:
+                gone = await self._one_life()
+                if self._stopping or not await self._may_restart(gone):
+                    break
+        finally:
+            server.close()
+            self._socket.unlink(missing_ok=True)
+            self._ended.set()
+
+    async def stop(self, drain_s: float = 5.0) -> None:
+        """Let running work finish for `drain_s`, then end the worker: shutdown message, SIGTERM, SIGKILL."""
+        self._stopping = True
+        child = self._child
+        if child is not None:
+            self._send({"t": "shutdown", "drain_s": drain_s})
+            for wait_s, number in ((drain_s + 2.0, signal.SIGTERM), (3.0, signal.SIGKILL)):
+                try:
+                    await asyncio.wait_for(self._ended.wait(), wait_s)
+                    break
+                except TimeoutError:
+                    child.kill(number)
+            await self._ended.wait()
+        self._set("stopped")
+
+    def kill(self) -> None:
+        """End the worker at once; for a front that cannot stay."""
+        if self._child is not None:
+            self._child.kill()
+
+    async def _one_life(self) -> WorkerGone:
+        """Start a worker and return why it ended."""
+        self._lost = asyncio.get_running_loop().create_future()
+        self.worker.code = self.worker.message = self.worker.hint = ""
+        self._set("starting", phase="start")
+        arguments = [*self._arguments, "--socket", str(self._socket)]
+        child = await Child.start(arguments, self._log, self._environ)
+        self._child = child
+        self.worker.pid = child.pid
+        self._last_message = time.monotonic()
+        exited = asyncio.create_task(child.wait())
+        watcher = asyncio.create_task(self._watch(child))
+        try:
+            ends: set[asyncio.Future[Any]] = {exited, self._lost}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not exited.done():
+                # A closed connection is usually the first sign of an exit whose code says more.
+                await asyncio.wait({exited}, timeout=1.0 if self._closed_by_peer() else 0.0)
+            forced = not exited.done()
+        finally:
+            watcher.cancel()
+            child.kill()  # also what the worker itself may have started
+        code = await exited
+        self._child = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        gone = self._lost.result() if self._lost.done() and forced else child.explain(code)
+        self._fail(gone, sent_only=True)
+        return gone
+
+    async def _may_restart(self, gone: WorkerGone) -> bool:
+        """Count and wait out one restart; False, with everything pending failed, when there shall be none."""
+        was_ready = self.worker.kv_tokens > 0
+        now = time.monotonic()
+        while self._restarts and now - self._restarts[0] > RESTART_WINDOW_S:
+            self._restarts.popleft()
+        failed = bool(self.worker.code)  # the worker said itself that it cannot serve: the next one would say the same
+        pointless = isinstance(gone, OutOfMemory) and not was_ready
+        if failed or pointless or len(self._restarts) >= len(BACKOFF_S):
+            if not failed:
+                self.worker.code, self.worker.message, self.worker.hint = gone.code, gone.message, gone.hint
+            self._set("crashed")
+            self._fail(self._crash_error(), sent_only=False)
+            return False
+        wait_s = BACKOFF_S[len(self._restarts)]
+        self._restarts.append(now)
+        self.worker.restarts += 1
+        self._metrics.worker_restarts.inc()
+        self._bus.publish("worker_gone", {"code": gone.code, "message": gone.message, "restart_in_s": wait_s})
+        self._set("starting", phase=f"restart: {gone.message}")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop_asked(), wait_s)
+        return not self._stopping
+
+    async def _stop_asked(self) -> None:
+        while not self._stopping:
+            await asyncio.sleep(_TICK_S)
+
+    async def _watch(self, child: Child) -> None:
+        """Declare the worker lost when it has work and neither speaks nor moves."""
+        seen: Movement | None = None
+        moved = time.monotonic()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now = time.monotonic()
+            look = child.movement()
+            frozen = look is not None and look.state in "Tt"
+            if look is None or look.state == "D" or (seen and look.ticks != seen.ticks and not frozen):
+                moved = now
+            seen = look
+            silent_s = now - self._last_message
+            if self.worker.state == "ready":
+                busy = any(p.sent for p in self._pending.values())
+                if not busy:
+                    self._last_message = moved = now
+                elif silent_s > self._stall_s or (silent_s > FROZEN_S and now - moved > FROZEN_S):
+                    how = "is stopped" if frozen else "made no progress"
+                    self._lose(f"The worker {how}: no sign of life for {silent_s:.0f} s.")
+            elif silent_s > self._stall_s and now - moved > self._stall_s:
+                self._lose(f"The worker made no progress for {silent_s:.0f} s while {self.worker.phase or 'starting'}.")
+
+    # The wire
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._writer is not None or self._lost is None:
+            writer.close()
+            return
+        self._writer = writer
+        decoder = Decoder()
+        self._send({"t": "hello", "version": VERSION})
+        try:
+            while data := await reader.read(_READ_BYTES):
+                for message in decoder.feed(data):
+                    self._last_message = time.monotonic()
+                    self._handle(message)
+            self._lose(_CLOSED)
+        except OSError:
+            self._lose(_CLOSED)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._lose(f"The worker broke the protocol ({error}).")
+        finally:
+            writer.close()
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        kind = message["t"]
+        if kind in ("accepted", "progress", "tokens", "done", "error"):
+            pending = self._pending.get(message["rid"])
+            if pending is None:
+                return
+            if kind == "error":
+                pending.queue.put_nowait(_error_of(message))
+            else:
+                pending.queue.put_nowait(message)
+            if kind in ("done", "error"):
+                del self._pending[message["rid"]]
+        elif kind == "state":
+            self._report(message)
+        elif kind == "stats":
+            future = self._stats.get(message["n"])
+            if future is not None and not future.done():
+                future.set_result(message["data"])
+        elif kind == "hello":
+            if message["version"] != VERSION:
+                raise ValueError(f"version {message['version']}, not {VERSION}")
+        elif kind == "event":
+            data = {k: v for k, v in message.items() if k not in ("t", "kind")}
+            self._bus.publish(str(message["kind"]), data)
+        else:
+            raise ValueError(f"unknown message {kind!r}")
+
+    def _report(self, message: dict[str, Any]) -> None:
+        state = message["state"]
+        if state == "failed":
+            self.worker.code = message.get("code") or WorkerGone.code
+            self.worker.message = message.get("message") or "The worker failed."
+            self.worker.hint = message.get("hint") or ""
+            return
+        if state == "ready":
+            self.worker.window, self.worker.kv_tokens = int(message["window"]), int(message["kv_tokens"])
+        counts = {"done": int(message.get("done") or 0), "total": int(message.get("total") or 0)}
+        self._set(state, phase=str(message.get("phase") or state), **counts)
+        if state == "ready":
+            for pending in list(self._pending.values()):
+                if not pending.sent:
+                    self._send_pending(pending)
+
+    def _send_pending(self, pending: Pending) -> None:
+        pending.sent = True
+        if not any(p.sent for p in self._pending.values() if p is not pending):
+            self._last_message = time.monotonic()
+        self._send(pending.submit.message())
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    def _lose(self, why: str) -> None:
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(WorkerGone(why, "It is restarted; send the request again."))
+
+    def _closed_by_peer(self) -> bool:
+        return self._lost is not None and self._lost.done() and self._lost.result().message == _CLOSED
+
+    def _fail(self, error: WorkerGone, sent_only: bool) -> None:
+        for rid, pending in list(self._pending.items()):
+            if pending.sent or not sent_only:
+                del self._pending[rid]
+                pending.queue.put_nowait(error)
+        for future in self._stats.values():
+            if not future.done():
+                future.cancel()
+
+    def _crash_error(self) -> WorkerGone:
+        message = self.worker.message or "The engine is stopping."
+        return WorkerGone(message, self.worker.hint)
+
+    def _set(self, state: str, phase: str = "", done: int = 0, total: int = 0) -> None:
+        changed = state != self.worker.state or phase != self.worker.phase
+        if state != self.worker.state:
+            self.worker.since = time.time()
+        self.worker.state, self.worker.phase, self.worker.done, self.worker.total = state, phase, done, total
+        self._metrics.ready.set(1 if state == "ready" else 0)
+        now = time.monotonic()
+        if changed or now - self._last_reported > 0.5:
+            self._last_reported = now
+            self._bus.publish("state", asdict(self.worker))
+
+
+_CLOSED = "The worker closed its connection."
+
+
+def _error_of(message: dict[str, Any]) -> FtError:
+    """A worker's error message as an exception with its own stable code."""
+    error = WorkerError(str(message.get("message") or "The worker failed."), str(message.get("hint") or ""))
+    error.code = str(message.get("code") or WorkerError.code)
+    return error
+
+
+class WorkerError(FtError):
+    """The worker refused or failed one request and lives on."""
+
+    code = "FT-E0500 worker-error"
