@@ -38,7 +38,12 @@ SCRIPT: dict[str, Any] = {
                 {"tool": "edit", "args": {"path": "calc.py", "old": "return a - b", "new": "return a + b"}},
             ]
         },
-        {"blocks": [{"text": "Now the proof."}, {"tool": "bash", "args": {"command": "sh test.sh && git diff --stat"}}]},
+        {
+            "blocks": [
+                {"text": "Now the proof."},
+                {"tool": "bash", "args": {"command": "sh test.sh && git diff --stat"}},
+            ]
+        },
         {"blocks": [{"text": "add() subtracted instead of adding. It adds now, and test.sh passes."}]},
     ],
 }
@@ -53,7 +58,9 @@ def ft(*arguments: str, capture: bool = False) -> str:
 
 
 def heading(text: str) -> None:
-    print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else f"\n{text}", flush=True)
+    print(
+        f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else f"\n{text}", flush=True
+    )
 
 
 def scratch_repository(root: Path) -> None:
@@ -70,7 +77,9 @@ def scratch_repository(root: Path) -> None:
 
 def table(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Print one line a request; returns the same as benchmark rows."""
-    print(f"{'request':>8} {'prompt':>8} {'cached':>8} {'replayed':>9} {'new':>6} {'output':>7} {'TTFT':>9} {'limit':>8}")
+    print(
+        f"{'request':>8} {'prompt':>8} {'cached':>8} {'replayed':>9} {'new':>6} {'output':>7} {'TTFT':>9} {'limit':>8}"
+    )
     rows = []
     for number, r in enumerate(records, 1):
         limit = f"{r['watchdog_s']:.0f} s" if r.get("watchdog_s") else "-"
@@ -78,8 +87,23 @@ def table(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
             f"{number:>8} {r['prompt_tokens']:>8} {r['cached_tokens']:>8} {r['replayed_tokens']:>9} {r['new_tokens']:>6}"
             f" {r['output_tokens']:>7} {r['ttft_s']:>7.2f} s {limit:>8}"
         )
-        for field, unit in (("prompt_tokens", "tokens"), ("cached_tokens", "tokens"), ("replayed_tokens", "tokens"), ("new_tokens", "tokens"), ("ttft_s", "s")):
-            rows.append({"name": f"demo.request{number}.{field}", "value": r[field], "unit": unit, "baseline": None, "ratio": None, "samples": 1})
+        for field, unit in (
+            ("prompt_tokens", "tokens"),
+            ("cached_tokens", "tokens"),
+            ("replayed_tokens", "tokens"),
+            ("new_tokens", "tokens"),
+            ("ttft_s", "s"),
+        ):
+            rows.append(
+                {
+                    "name": f"demo.request{number}.{field}",
+                    "value": r[field],
+                    "unit": unit,
+                    "baseline": None,
+                    "ratio": None,
+                    "samples": 1,
+                }
+            )
     return rows
 
 

@@ -16,7 +16,9 @@ from svg import ACCENT, GRID, OTHER, OURS, SOFT, Svg, bars
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
-NUMBER = re.compile(r"<!--n:(?P<result>[\w-]+):(?P<row>[^:]+):(?P<field>\w+):(?P<format>[^-]*)-->(?P<text>.*?)<!--/n-->")
+NUMBER = re.compile(
+    r"<!--n:(?P<result>[\w-]+):(?P<row>[^:]+):(?P<field>\w+):(?P<format>[^-]*)-->(?P<text>.*?)<!--/n-->"
+)
 CAPTION = re.compile(r"<!--caption:(?P<result>[\w-]+)-->(?P<text>.*?)<!--/caption-->")
 
 
@@ -27,7 +29,10 @@ def value(result: str, row: str, field: str) -> Any:
 def refreshed(text: str) -> str:
     """The text with every marked number and caption as the kept results have it."""
     text = NUMBER.sub(
-        lambda m: m[0].replace(f"-->{m['text']}<!--", f"-->{format(value(m['result'], m['row'], m['field']), m['format'])}<!--"), text
+        lambda m: m[0].replace(
+            f"-->{m['text']}<!--", f"-->{format(value(m['result'], m['row'], m['field']), m['format'])}<!--"
+        ),
+        text,
     )
     return CAPTION.sub(
         lambda m: m[0].replace(f"-->{m['text']}<!--", f"-->{report.caption(report.load(m['result']))}<!--"), text
@@ -44,7 +49,12 @@ def draw_path() -> str:
     svg.text(24, 32, "One request, from the agent to an expert and back", 16, bold=True)
     boxes = [
         (24, "your agent", ["claude · codex · opencode", "openclaw · pi · mini"], OTHER),
-        (214, "front: HTTP", ["messages · chat · responses", "heartbeats, errors, usage", "in that agent's dialect"], OURS),
+        (
+            214,
+            "front: HTTP",
+            ["messages · chat · responses", "heartbeats, errors, usage", "in that agent's dialect"],
+            OURS,
+        ),
         (404, "front: prompt", ["conversation → tokens", "spans and edit points", "tool calls, grammar"], OURS),
         (594, "worker: cache", ["radix tree of prefixes", "checkpoints at edit points", "chunks beside decodes"], OURS),
         (784, "worker: experts", ["bank in host memory", "slots in the fast tier", "C++ kernels, row by row"], OURS),
@@ -61,19 +71,33 @@ def draw_path() -> str:
     svg.line(870, 190, 870, 216)
     svg.line(870, 216, 110, 216)
     svg.line(110, 216, 110, 184, arrow=True)
-    svg.text(490, 234, "the next token, one step at a time: streamed as thinking, text and tool calls", 12, SOFT, "middle")
+    svg.text(
+        490, 234, "the next token, one step at a time: streamed as thinking, text and tool calls", 12, SOFT, "middle"
+    )
     svg.frame(10, 44, 960, 224, ACCENT)
     svg.text(24, 260, "this machine, loopback only: no route to a paid endpoint", 11.5, ACCENT)
     svg.line(24, 282, 956, 282, GRID)
     svg.text(
-        24, 304, "Next turn: the agent sends the whole conversation again; the radix tree resumes at the deepest checkpoint and computes the new text only.", 12, SOFT
+        24,
+        304,
+        "Next turn: the agent sends the whole conversation again; the radix tree resumes at the deepest checkpoint and computes the new text only.",
+        12,
+        SOFT,
     )
     return svg.render()
 
 
 def draw_decode() -> str:
     document = report.load("decode")
-    rows = [(r["name"].removeprefix("decode."), r["value"], f"{r['value']:.1f} {r['unit']}", "transformers" not in r["name"]) for r in document["rows"]]
+    rows = [
+        (
+            r["name"].removeprefix("decode."),
+            r["value"],
+            f"{r['value']:.1f} {r['unit']}",
+            "transformers" not in r["name"],
+        )
+        for r in document["rows"]
+    ]
     return bars("Decode, one sequence: ours and transformers on the same weights", rows, report.caption(document))
 
 
@@ -84,7 +108,9 @@ def draw_demo() -> str:
     count = len({name.split(".")[1] for name in values})
     svg = Svg(760, 76 + 40 * count + 44, "What each request of the demo session computed")
     svg.text(20, 30, "Scripted five-step session: what each request re-reads", 16, bold=True)
-    svg.text(20, 50, "grey: already there (cached) · red: seen before, computed again (replayed) · teal: new", 11.5, SOFT)
+    svg.text(
+        20, 50, "grey: already there (cached) · red: seen before, computed again (replayed) · teal: new", 11.5, SOFT
+    )
     largest = max(values[f"demo.request{i}.prompt_tokens"] for i in range(1, count + 1))
     for i in range(1, count + 1):
         y, x, scale = 66 + (i - 1) * 40, 110.0, 440 / largest
@@ -93,7 +119,12 @@ def draw_demo() -> str:
             width = values[f"demo.request{i}.{field}_tokens"] * scale
             svg.rect(x, y, width, 24, color, radius=0)
             x += width
-        svg.text(x + 8, y + 17, f"{values[f'demo.request{i}.prompt_tokens']} tokens, TTFT {values[f'demo.request{i}.ttft_s']:.2f} s", 12.5)
+        svg.text(
+            x + 8,
+            y + 17,
+            f"{values[f'demo.request{i}.prompt_tokens']} tokens, TTFT {values[f'demo.request{i}.ttft_s']:.2f} s",
+            12.5,
+        )
     svg.text(20, 76 + 40 * count + 28, report.caption(document), 9.5, SOFT)
     return svg.render()
 

@@ -53,7 +53,9 @@ def commit() -> str:
     return head + ("+" if dirty else "")
 
 
-def keep(name: str, rows: list[dict[str, Any]], *, scripted: bool = False, settings: dict[str, Any] | None = None) -> Path:
+def keep(
+    name: str, rows: list[dict[str, Any]], *, scripted: bool = False, settings: dict[str, Any] | None = None
+) -> Path:
     """Write bench/results/<name>.json; returns its path."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"

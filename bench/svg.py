@@ -16,7 +16,16 @@ class Svg:
         self._title = title
         self._parts: list[str] = []
 
-    def text(self, x: float, y: float, text: str, size: float = 13, color: str = INK, anchor: str = "start", bold: bool = False) -> None:
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float = 13,
+        color: str = INK,
+        anchor: str = "start",
+        bold: bool = False,
+    ) -> None:
         weight = " font-weight='bold'" if bold else ""
         self._parts.append(
             f"<text x='{x:.1f}' y='{y:.1f}' {FONT} font-size='{size}' fill='{color}' text-anchor='{anchor}'{weight}>{escape(text)}</text>"
@@ -32,7 +41,9 @@ class Svg:
             f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='10' fill='none' stroke='{stroke}' stroke-dasharray='6 4'/>"
         )
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, color: str = SOFT, width: float = 1.2, arrow: bool = False) -> None:
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, color: str = SOFT, width: float = 1.2, arrow: bool = False
+    ) -> None:
         extra = " marker-end='url(#arrow)'" if arrow else ""
         self._parts.append(
             f"<line x1='{x1:.1f}' y1='{y1:.1f}' x2='{x2:.1f}' y2='{y2:.1f}' stroke='{color}' stroke-width='{width}'{extra}/>"

@@ -17,7 +17,12 @@ HEAVY = {"torch", "triton", "numpy", "fastapi", "textual", "engine", "transforme
 def modules_after(code: str) -> set[str]:
     """Top-level modules in `sys.modules` after running code in a fresh interpreter."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", f"{code}\nimport sys; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"],
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            f"{code}\nimport sys; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))",
+        ],
         capture_output=True,
         text=True,
         check=True,
@@ -36,7 +41,10 @@ def test_help_loads_nothing_heavy() -> None:
     assert not modules_after(code) & HEAVY
 
 
-@pytest.mark.parametrize("module", ["engine.front.server", "engine.api.chat", "engine.memory.planner", "engine.scheduler.loop", "engine.cache.radix"])
+@pytest.mark.parametrize(
+    "module",
+    ["engine.front.server", "engine.api.chat", "engine.memory.planner", "engine.scheduler.loop", "engine.cache.radix"],
+)
 def test_what_decides_is_torch_free(module: str) -> None:
     assert "torch" not in modules_after(f"import {module}")
 
@@ -52,3 +60,9 @@ def test_help_is_quick() -> None:
         times.append((after.children_user - before.children_user) + (after.children_system - before.children_system))
         assert time.monotonic() - began < 5
     assert sorted(times)[2] < 0.15
+
+
+def test_lint_and_format() -> None:
+    for arguments in (["check"], ["format", "--check"]):
+        done = subprocess.run([str(BIN / "ruff"), *arguments, "."], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
