@@ -1,0 +1,243 @@
+"""The start-up plan: what goes where, and whether it fits, before any byte is loaded. Pure arithmetic, torch-free."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from engine.errors import BadRequest, FtError, NotFound
+from engine.memory.geometry import Geometry
+from engine.memory.hardware import Hardware, read_hardware
+from engine.memory.plan import Plan, Settings, size_text
+from engine.memory.pools import aligned
+
+PAGE_TOKENS = (64, 32, 16)
+MIN_SLAB_BYTES = 1 << 20
+RUNTIME_BYTES = 384 << 20  # interpreter, torch and the thread pool, measured with an empty model and rounded up
+KV_SHARE = 2  # by default KV takes at most 1/2 of what is left beside the weights
+CHECKPOINT_SHARE = 8  # and checkpoints at most 1/8
+CHECKPOINTS_PER_REQUEST = 24  # sessions were seen to reach the reuse bound with 19 live ones
+MIN_CHECKPOINTS = 4
+KV_VALUE_BYTES = {"bf16": 2, "f32": 4}
+BACKENDS = ("auto", "fused", "cpu", "offload", "hybrid")
+SLOT_BACKENDS = ("offload", "hybrid")
+
+
+def plan(hardware: Hardware, geometry: Geometry, settings: Settings, model: str, kv_dtype: str = "bf16") -> Plan:
+    """The plan for `geometry` on `hardware`; `kv_dtype` is the model's own and yields to the setting.
+
+    Never raises for lack of memory: look at `fits`. Raises BadRequest when a setting makes no sense at any size.
+    """
+    made = _arrange(hardware, geometry, _checked(settings, kv_dtype), model)
+    return made if made.fits else replace(made, ways_out=_ways_out(hardware, geometry, made))
+
+
+def plan_model(directory: Path | str, settings: Settings, hardware: Hardware | None = None) -> Plan:
+    """The plan for a model directory on this machine. Raises WeightsError when the directory is no whole model."""
+    from engine.weights.manifest import load_manifest
+
+    manifest = load_manifest(directory)
+    window = min(manifest.window_tokens or manifest.geometry.max_window_tokens, manifest.geometry.max_window_tokens)
+    geometry = replace(manifest.geometry, max_window_tokens=window)
+    return plan(hardware or read_hardware(), geometry, settings, manifest.name, manifest.kv_dtype or "bf16")
+
+
+def parse_tokens(text: str) -> int:
+    """A token count: "65536", "64k", "1m" (k = 1024). Raises ValueError on anything else and below 1."""
+    number, unit = (text[:-1], text[-1].lower()) if text[-1:].isalpha() else (text, "")
+    tokens = int(number) * {"": 1, "k": 1024, "m": 1024 * 1024}.get(unit, 0)
+    if tokens < 1:
+        raise ValueError(f"{text!r} is no token count")
+    return tokens
+
+
+def _checked(settings: Settings, kv_dtype: str) -> Settings:
+    dtype = settings.kv_dtype or kv_dtype
+    if dtype not in KV_VALUE_BYTES:
+        raise BadRequest(f"kv dtype {dtype!r} is not known.", f"Use one of {', '.join(KV_VALUE_BYTES)}.")
+    if settings.moe_backend not in BACKENDS:
+        raise BadRequest(f"moe backend {settings.moe_backend!r} is not known.", f"Use one of {', '.join(BACKENDS)}.")
+    for name in ("kv_tokens", "moe_slots", "max_running", "chunk_tokens"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise BadRequest(f"{name} is {value}.", "Ask for 1 or more.")
+    return replace(settings, kv_dtype=dtype)
+
+
+def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: str) -> Plan:
+    kv_dtype = settings.kv_dtype or "bf16"
+    token_bytes = geometry.kv_values_per_token * KV_VALUE_BYTES[kv_dtype]
+    moe_backend, slots = _experts(geometry, settings)
+    slot_bytes = aligned(geometry.expert_bytes) if slots else 0
+    cell_bytes = aligned(max(geometry.state_layer_bytes, default=0))
+    slab_bytes = _round_up(max(MIN_SLAB_BYTES, aligned(PAGE_TOKENS[-1] * token_bytes), cell_bytes, slot_bytes), 4096)
+    page_tokens = max(PAGE_TOKENS, key=lambda n: n * (slab_bytes // aligned(n * token_bytes)))
+    page_bytes = aligned(page_tokens * token_bytes)
+    expert_slabs = _ceil(slots, slab_bytes // slot_bytes) if slots else 0
+    state_bytes = len(geometry.state_layer_bytes) * cell_bytes
+
+    def state_slabs(states: int) -> int:
+        return _ceil(states * len(geometry.state_layer_bytes), slab_bytes // cell_bytes) if cell_bytes else 0
+
+    def kv_slabs(tokens: int) -> int:
+        return _ceil(_ceil(tokens, page_tokens) + 1, slab_bytes // page_bytes)
+
+    live = settings.max_running if state_bytes else 0
+    fixed = {
+        "dense": geometry.dense_bytes,
+        "bank": geometry.bank_bytes,
+        "experts": expert_slabs * slab_bytes,
+        "workspace": _workspace_bytes(geometry, settings),
+        "runtime": RUNTIME_BYTES,
+    }
+    left = max(0, hardware.available_bytes - sum(fixed.values()) - state_slabs(live) * slab_bytes)
+    kv_tokens = settings.kv_tokens or _default_kv(
+        geometry, left // KV_SHARE // slab_bytes * (slab_bytes // page_bytes) - 1, page_tokens
+    )
+    share = min(left // CHECKPOINT_SHARE, left - kv_slabs(kv_tokens) * slab_bytes)
+    checkpoints = _checkpoints(settings, state_bytes, live, max(0, share))
+    live_slabs, all_state_slabs = state_slabs(live), state_slabs(live + checkpoints)
+    return Plan(
+        model=model,
+        window_tokens=min(geometry.max_window_tokens, kv_tokens),
+        kv_tokens=kv_tokens,
+        kv_dtype=kv_dtype,
+        kv_pages=_ceil(kv_tokens, page_tokens),
+        page_tokens=page_tokens,
+        page_bytes=page_bytes,
+        state_layer_bytes=geometry.state_layer_bytes,
+        states=live,
+        checkpoints=checkpoints,
+        moe_backend=moe_backend,
+        moe_slots=slots,
+        slot_bytes=slot_bytes,
+        slab_bytes=slab_bytes,
+        kv_slabs=kv_slabs(kv_tokens),
+        state_slabs=all_state_slabs,
+        expert_slabs=expert_slabs,
+        max_running=settings.max_running,
+        chunk_tokens=settings.chunk_tokens,
+        tenants={
+            **fixed,
+            "kv": kv_slabs(kv_tokens) * slab_bytes,
+            "state": live_slabs * slab_bytes,
+            "checkpoints": (all_state_slabs - live_slabs) * slab_bytes,
+        },
+        available_bytes=hardware.available_bytes,
+        limited_by=hardware.limited_by,
+    )
+
+
+def _experts(geometry: Geometry, settings: Settings) -> tuple[str, int]:
+    """(backend, slots). On a CPU whose bank is in RAM there is nothing to cache: experts run where they lie."""
+    if not geometry.moe_layers:
+        return "none", 0
+    backend = "cpu" if settings.moe_backend == "auto" else settings.moe_backend
+    if backend not in SLOT_BACKENDS:
+        return backend, 0
+    return backend, settings.moe_slots or max(geometry.top_k, geometry.moe_layers * geometry.experts // 4)
+
+
+def _checkpoints(settings: Settings, state_bytes: int, live: int, share_bytes: int) -> int:
+    if not state_bytes:
+        return 0
+    if settings.checkpoint_bytes is not None:
+        return settings.checkpoint_bytes // state_bytes
+    return max(MIN_CHECKPOINTS, min(live * CHECKPOINTS_PER_REQUEST, share_bytes // state_bytes))
+
+
+def _default_kv(geometry: Geometry, pages: int, page_tokens: int) -> int:
+    return min(geometry.max_window_tokens, max(1, pages) * page_tokens)
+
+
+def _workspace_bytes(geometry: Geometry, settings: Settings) -> int:
+    """Peak of one forward at full chunk size: activations of a layer, routed rows, logits, rotary tables."""
+    rows = settings.chunk_tokens + settings.max_running
+    row_values = (
+        16 * geometry.hidden_size
+        + 3 * max(1, geometry.top_k) * geometry.expert_width
+        + 4 * geometry.kv_heads * geometry.head_dim
+        + 2 * max(1, geometry.experts)
+    )
+    logits = 3 * settings.max_running * geometry.vocab_size
+    rotary = geometry.max_window_tokens * geometry.head_dim
+    return 4 * (rows * row_values + logits + rotary)
+
+
+def _ways_out(hardware: Hardware, geometry: Geometry, made: Plan) -> tuple[str, ...]:
+    """Three things to do, the one that costs least first."""
+    ways = []
+    others = made.total_bytes - made.tenants["kv"]
+    per_slab = made.slab_bytes // made.page_bytes
+    pages = max(0, hardware.available_bytes - others) // made.slab_bytes * per_slab - 1
+    if pages > 0:
+        ways.append(f"ft serve --model {made.model} --kv {pages * made.page_tokens}")
+    if made.moe_slots > geometry.top_k:
+        ways.append(
+            f"ft serve --model {made.model} --moe-backend cpu (needs no slots, {size_text(made.tenants['experts'])})"
+        )
+    ways.append(f"Free {size_text(made.shortfall_bytes)}: close other programs, or raise {hardware.limited_by}.")
+    ways.append("ft models import SOURCE --name NAME --format q8_0 (about half the bytes of bf16 weights)")
+    ways.append("ft serve --model smollm2-moe (the small model that comes with ft)")
+    return tuple(ways[:3])
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _round_up(a: int, b: int) -> int:
+    return _ceil(a, b) * b
+
+
+def main(argv: list[str]) -> int:
+    """`engine plan`: print the plan. Returns 0 when it fits, 5 when not or when the model is broken, 3 when absent."""
+    args = _parser().parse_args(argv)
+    try:
+        directory = Path(args.model) if "/" in args.model else args.models_dir / args.model
+        if not directory.is_dir():
+            raise NotFound(f"There is no model {args.model!r} in {args.models_dir}.", "ft models ls")
+        settings = Settings(
+            kv_tokens=args.kv,
+            kv_dtype=args.kv_dtype,
+            moe_backend=args.moe_backend,
+            moe_slots=args.moe_slots,
+            max_running=args.max_running_requests,
+            chunk_tokens=args.chunk_tokens,
+        )
+        made = plan_model(directory, settings)
+    except FtError as error:
+        if args.json:
+            print(json.dumps({"error": {"code": error.code, "message": error.message, "fix": error.hint}}))
+        print(f"{error.message}\n{error.hint}", file=sys.stderr)
+        return 3 if isinstance(error, NotFound) else 5
+    print(json.dumps(made.to_json()) if args.json else _table(made))
+    if not made.fits and not args.json:
+        print("\n".join([made.verdict, *made.ways_out]), file=sys.stderr)
+    return 0 if made.fits else 5
+
+
+def _table(made: Plan) -> str:
+    rows = [f"{name:<12}{size_text(size):>12}" for name, size in made.tenants.items() if size]
+    rows += [
+        f"{'total':<12}{size_text(made.total_bytes):>12}",
+        f"{'available':<12}{size_text(made.available_bytes):>12}",
+    ]
+    return "\n".join([*rows, made.verdict])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="engine plan", description="What serving a model takes, and whether it fits.")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--models-dir", type=Path, default=Path())
+    parser.add_argument("--kv", type=parse_tokens, metavar="TOKENS")
+    parser.add_argument("--kv-dtype", choices=sorted(KV_VALUE_BYTES))
+    parser.add_argument("--moe-backend", choices=BACKENDS, default="auto")
+    parser.add_argument("--moe-slots", type=int)
+    parser.add_argument("--max-running-requests", type=int, default=Settings().max_running)
+    parser.add_argument("--chunk-tokens", type=int, default=Settings().chunk_tokens)
+    parser.add_argument("--json", action="store_true")
+    return parser

@@ -1,0 +1,219 @@
+import json
+import re
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import BadRequest, DoesNotFit
+from engine.memory import planner
+from engine.memory.geometry import Geometry
+from engine.memory.hardware import Hardware, read_hardware
+from engine.memory.plan import Settings, build_pools
+
+GIB = 1 << 30
+TOY = Geometry(
+    vocab_size=49152,
+    hidden_size=576,
+    layers=30,
+    attention_layers=30,
+    kv_heads=3,
+    head_dim=64,
+    state_layer_bytes=(),
+    moe_layers=30,
+    experts=8,
+    top_k=2,
+    expert_width=1536,
+    expert_bytes=5308416,
+    bank_bytes=30 * 8 * 5308416,
+    dense_bytes=120 << 20,
+    max_window_tokens=65536,
+)
+HYBRID = replace(TOY, attention_layers=10, state_layer_bytes=(2_200_000,) * 20)
+
+
+def make(available=16 * GIB, geometry=TOY, **settings):
+    return planner.plan(Hardware(available, 4), geometry, Settings(**settings), "toy")
+
+
+def test_default_plan_takes_the_whole_window_when_it_fits():
+    plan = make()
+    assert plan.fits and plan.window_tokens == 65536 and plan.kv_tokens == 65536
+    assert plan.tenants["bank"] == TOY.bank_bytes and plan.tenants["dense"] == TOY.dense_bytes
+    assert plan.tenants["kv"] >= 65536 * TOY.kv_values_per_token * 2
+    assert plan.tenants["workspace"] > 0
+
+
+def test_default_kv_is_half_of_what_is_left():
+    plan = make(available=3 * GIB)
+    left = 3 * GIB - sum(plan.tenants[t] for t in ("dense", "bank", "workspace", "runtime"))
+    assert plan.fits and plan.window_tokens == plan.kv_tokens < 65536
+    assert left // 2 - 2 * plan.slab_bytes <= plan.tenants["kv"] <= left // 2
+
+
+@pytest.mark.parametrize("tokens", [1, 1000, 4096, 65536, 100_000])
+@pytest.mark.parametrize("geometry", [TOY, HYBRID], ids=["attention", "hybrid"])
+def test_asked_for_kv_is_honoured_or_refused(tokens, geometry):
+    plan = make(geometry=geometry, kv_tokens=tokens)
+    assert plan.fits and plan.kv_tokens == tokens and plan.window_tokens == min(tokens, 65536)
+    assert build_pools(plan).pages.capacity * plan.page_tokens >= tokens
+    refused = make(geometry=geometry, kv_tokens=50_000_000)
+    assert not refused.fits and refused.kv_tokens == 50_000_000
+    with pytest.raises(DoesNotFit):
+        refused.require()
+
+
+def test_a_refusal_has_the_shortfall_and_three_ways_that_work():
+    plan = make(available=4 * GIB, kv_tokens=1_000_000)
+    assert not plan.fits and len(plan.ways_out) == 3
+    assert plan.shortfall_bytes == plan.total_bytes - 4 * GIB
+    assert re.search(r"short$", plan.verdict)
+    smaller = int(re.search(r"--kv (\d+)", plan.ways_out[0]).group(1))
+    assert make(available=4 * GIB, kv_tokens=smaller).fits
+    page = plan.page_tokens * 20
+    assert not make(available=4 * GIB, kv_tokens=smaller + page).fits
+
+
+def test_sixty_gigabytes_of_experts_on_sixteen_are_refused():
+    big = replace(TOY, bank_bytes=60 * GIB)
+    plan = make(available=15 * GIB, geometry=big)
+    assert not plan.fits and plan.shortfall_bytes > 45 * GIB and len(plan.ways_out) == 3
+    assert not any("--kv" in way for way in plan.ways_out), "no KV size helps here"
+
+
+@given(
+    available=st.integers(1, 64 * GIB),
+    hybrid=st.booleans(),
+    kv=st.none() | st.integers(1, 200_000),
+    slots=st.none() | st.integers(1, 200),
+    running=st.integers(1, 16),
+    dtype=st.sampled_from(["bf16", "f32"]),
+)
+def test_pools_of_any_plan_hold_what_it_says(available, hybrid, kv, slots, running, dtype):
+    plan = make(
+        available,
+        HYBRID if hybrid else TOY,
+        kv_tokens=kv,
+        moe_backend="offload",
+        moe_slots=slots,
+        max_running=running,
+        kv_dtype=dtype,
+    )
+    assert plan.fits == (sum(plan.tenants.values()) <= available)
+    assert plan.page_tokens in (16, 32, 64) and plan.page_bytes <= plan.slab_bytes
+    pools = build_pools(plan)
+    assert pools.pages.capacity * plan.page_tokens >= plan.kv_tokens >= 1
+    assert pools.slots is not None and pools.slots.capacity >= plan.moe_slots
+    if slots:
+        assert plan.moe_slots == slots
+    if hybrid:
+        assert pools.states.capacity >= plan.states + plan.checkpoints >= running + 4
+    arena = sum(plan.tenants[t] for t in ("kv", "state", "checkpoints", "experts"))
+    assert arena == pools.arena.bytes
+    assert bool(plan.ways_out) == (not plan.fits)
+    assert json.loads(json.dumps(plan.to_json()))["fits"] == plan.fits
+
+
+def test_checkpoint_cap_is_bounded_by_a_share_of_memory():
+    plan = make(available=6 * GIB, geometry=HYBRID)
+    left = 6 * GIB - sum(plan.tenants[t] for t in ("dense", "bank", "workspace", "runtime", "state"))
+    assert plan.fits and 0 < plan.checkpoint_bytes <= left // 8
+    assert make(available=128 * GIB, geometry=HYBRID).checkpoints == 8 * 24
+    exact = make(geometry=HYBRID, checkpoint_bytes=7 * plan.state_bytes)
+    assert exact.checkpoints == 7
+
+
+def test_nonsense_settings_are_errors():
+    for wrong in ({"kv_tokens": 0}, {"kv_dtype": "fp3"}, {"moe_backend": "magic"}, {"max_running": 0}):
+        with pytest.raises(BadRequest):
+            make(**wrong)
+
+
+def test_parse_tokens():
+    assert [planner.parse_tokens(t) for t in ("1", "64k", "64K", "2m")] == [1, 65536, 65536, 2 << 20]
+    for wrong in ("", "k", "0", "-4", "64q", "6.5k", "64kk"):
+        with pytest.raises(ValueError):
+            planner.parse_tokens(wrong)
+
+
+def test_hardware_reads_the_smallest_bound(tmp_path):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 100 kB\nMemAvailable:    64 kB\n")
+    assert read_hardware(meminfo, tmp_path).available_bytes == 65536
+    (tmp_path / "memory.max").write_text("50000\n")
+    (tmp_path / "memory.current").write_text("20000\n")
+    hardware = read_hardware(meminfo, tmp_path)
+    assert hardware.available_bytes == 30000 and "container" in hardware.limited_by
+    (tmp_path / "memory.max").write_text("max\n")
+    assert read_hardware(meminfo, tmp_path).available_bytes == 65536
+
+
+@pytest.fixture
+def model_dir(tmp_path):
+    """A whole, tiny model directory: only sizes matter to the planner."""
+    geometry = replace(TOY, layers=1, attention_layers=1, moe_layers=1, bank_bytes=8192, expert_bytes=4096, experts=2)
+    directory = tmp_path / "models" / "toy"
+    directory.mkdir(parents=True)
+    for name, content in {
+        "tokenizer.json": b"{}",
+        "chat_template.jinja": b"",
+        "config.json": b"{}",
+        "dense.bin": bytes(64),
+        "experts-000.bin": bytes(8192),
+    }.items():
+        (directory / name).write_bytes(content)
+    bank = {"layer": 0, "file": "experts-000.bin", "bytes": 8192, "experts": 2, "stride": 4096, "format": "bf16"}
+    manifest = {
+        "format": "ftw/1",
+        "name": "toy",
+        "arch": "mixtral",
+        "created_by": "test",
+        "kv_dtype": "f32",
+        "geometry": geometry.to_json(),
+        "dense": {"file": "dense.bin", "bytes": 64, "crc32": 0, "tensors": {}},
+        "banks": [{**bank, "crc32": 0}],
+        "eos_token_ids": [2],
+        "dialect": "hermes",
+        "thinking": False,
+        "quality": "toy",
+        "window_tokens": 4096,
+    }
+    (directory / "ftw.json").write_text(json.dumps(manifest))
+    return directory
+
+
+def plan_command(model_dir, *args, **kwargs):
+    code = "import sys; from engine.memory import planner; rc = planner.main(sys.argv[1:]);"
+    code += "assert 'torch' not in sys.modules and 'numpy' not in sys.modules; sys.exit(rc)"
+    argv = [sys.executable, "-c", code, "--models-dir", str(model_dir.parent), "--json", *args]
+    return subprocess.run(argv, capture_output=True, text=True, **kwargs)
+
+
+def test_command_prints_the_plan_without_torch(model_dir):
+    done = plan_command(model_dir, "--model", "toy", "--kv", "1k")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["schema"] == "ft.engine-plan/1" and data["kv_tokens"] == 1024 and data["kv_dtype"] == "f32"
+    assert plan_command(model_dir, "--model", "toy").stdout and planner.plan_model(model_dir, Settings()).fits
+
+
+def test_command_refuses_with_the_right_code(model_dir):
+    absent = plan_command(model_dir, "--model", "nope")
+    assert absent.returncode == 3 and json.loads(absent.stdout)["error"]["code"].startswith("FT-E0404")
+    (model_dir / "dense.bin").write_bytes(b"")
+    broken = plan_command(model_dir, "--model", "toy")
+    assert broken.returncode == 5 and "dense.bin" in json.loads(broken.stdout)["error"]["message"]
+
+
+def test_command_respects_a_process_limit(model_dir):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_DATA, (300 << 20, 300 << 20))
+
+    done = plan_command(model_dir, "--model", "toy", preexec_fn=limit)
+    data = json.loads(done.stdout)
+    assert done.returncode == 5 and not data["fits"] and data["available_bytes"] == 300 << 20
+    assert data["limited_by"] == "ulimit -d" and len(data["ways_out"]) == 3
