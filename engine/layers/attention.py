@@ -1,0 +1,98 @@
+"""Grouped-query attention over paged KV; optionally with per-head q/k norms and an output gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.kernels.contract import Batch, Ops, Packed
+from engine.layers.norm import Norm, norm_tensor
+from engine.layers.rope import Rope
+from engine.weights.map import DenseTensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    heads: int
+    kv_heads: int
+    head_dim: int
+    gated: bool = False  # the query projection also yields an output gate
+    normed: bool = False  # q and k pass per-head norms before the rotation
+    bias: bool = False
+
+    @property
+    def query_width(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        return self.kv_heads * self.head_dim
+
+
+def split_gate(heads: int, head_dim: int) -> Callable[[Sequence[torch.Tensor]], torch.Tensor]:
+    """Rows of [per head: query, gate], k, v -> [all queries, all gates, k, v], so that each part is one column range."""
+
+    def build(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        query, key, value = tensors
+        parts = query.view(heads, 2, head_dim, *query.shape[1:])
+        flat = (heads * head_dim, *query.shape[1:])
+        return torch.cat([parts[:, 0].reshape(flat), parts[:, 1].reshape(flat), key, value])
+
+    return build
+
+
+def attention_tensors(name: str, source: str, shape: AttentionShape) -> dict[str, DenseTensor]:
+    """Our tensors under `name` from a checkpoint's `source` (…self_attn)."""
+    projections = [f"{source}.{part}_proj" for part in "qkv"]
+    build = split_gate(shape.heads, shape.head_dim) if shape.gated else None
+    tensors = {
+        f"{name}.qkv": DenseTensor(tuple(f"{p}.weight" for p in projections), build=build),
+        f"{name}.out": DenseTensor((f"{source}.o_proj.weight",)),
+    }
+    if shape.bias:
+        tensors[f"{name}.qkv_bias"] = DenseTensor(tuple(f"{p}.bias" for p in projections), packed=False, build=build)
+        tensors[f"{name}.out_bias"] = DenseTensor((f"{source}.o_proj.bias",), packed=False)
+    if shape.normed:
+        for part in "qk":
+            tensors[f"{name}.{part}_norm"] = norm_tensor(f"{source}.{part}_norm.weight", centred=True)
+    return tensors
+
+
+@dataclass(slots=True)
+class Attention:
+    """One attention layer; `layer` counts attention layers only."""
+
+    ops: Ops
+    layer: int
+    shape: AttentionShape
+    rope: Rope
+    qkv: Packed
+    out: Packed
+    qkv_bias: torch.Tensor | None = None
+    out_bias: torch.Tensor | None = None
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+
+    def __call__(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """[M, hidden] -> [M, hidden]; writes the rows' K and V into the batch's pages."""
+        ops, shape, rows = self.ops, self.shape, x.shape[0]
+        projected = ops.linear(x, self.qkv, self.qkv_bias)
+        widths = [shape.query_width, shape.kv_width, shape.kv_width]
+        if shape.gated:
+            widths.insert(1, shape.query_width)
+        parts = [part.contiguous() for part in projected.split_with_sizes(widths, dim=1)]
+        q, k, v = parts[0], parts[-2], parts[-1]
+        if self.q_norm is not None and self.k_norm is not None:
+            q = ops.rmsnorm(q.view(-1, shape.head_dim), *self.q_norm)
+            k = ops.rmsnorm(k.view(-1, shape.head_dim), *self.k_norm)
+        q = q.view(rows, shape.heads, shape.head_dim)
+        k = k.view(rows, shape.kv_heads, shape.head_dim)
+        ops.rope_(q, self.rope.cos, self.rope.sin, batch.positions)
+        ops.rope_(k, self.rope.cos, self.rope.sin, batch.positions)
+        ops.write_kv(batch, self.layer, k, v.view(rows, shape.kv_heads, shape.head_dim))
+        mixed = ops.attention(batch, self.layer, q, shape.kv_heads, shape.head_dim**-0.5)
+        if shape.gated:
+            mixed = ops.sigmoid_mul(mixed, parts[1])
+        return ops.linear(mixed, self.out, self.out_bias)
