@@ -1,0 +1,210 @@
+"""The manifest of an FTW directory (`ftw.json`): what the files are, and whether they are whole. Torch-free.
+
+    ftw.json              this manifest, written last
+    config.json           the model's own configuration
+    tokenizer.json        `tokenizers` format
+    chat_template.jinja
+    dense.bin             every tensor outside the experts, each at a multiple of 64 bytes
+    experts-000.bin …     one bank per MoE layer: experts at multiples of `stride` (4096-aligned)
+
+Matrices are stored in the layout the kernels multiply with (`engine.kernels.contract.Packed`), so loading is reading.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.errors import WeightsError
+from engine.memory.geometry import Geometry
+
+FORMAT = "ftw/1"
+MANIFEST_FILE = "ftw.json"
+Progress = Callable[[int, int], None]  # (done, total), in bytes unless said otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class DenseEntry:
+    """Where one tensor lies in the dense file. `format` is set for a packed matrix of `shape` (n, k), and empty for plain
+    fp32 values of any shape."""
+
+    offset: int
+    bytes: int
+    dtype: str  # f32, or u8 for packed matrices
+    shape: tuple[int, ...]
+    format: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """The experts of one layer: one file of `experts * stride` bytes. `layer` counts all layers of the model."""
+
+    layer: int
+    file: str
+    bytes: int
+    experts: int
+    stride: int
+    format: str
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    directory: Path
+    name: str
+    arch: str
+    created_by: str
+    kv_dtype: str
+    geometry: Geometry
+    dense_file: str
+    dense_bytes: int
+    dense_crc32: int
+    dense: dict[str, DenseEntry]
+    banks: tuple[Bank, ...]
+    eos_token_ids: tuple[int, ...]
+    dialect: str
+    thinking: bool
+    quality: str
+    window_tokens: int
+    sampling_defaults: dict[str, Any] = field(default_factory=dict)
+    tokenizer: str = "tokenizer.json"
+    chat_template: str = "chat_template.jinja"
+    config: str = "config.json"
+    source: str = ""  # where the weights came from, for people
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all weights on disk, which are the bytes in memory."""
+        return self.dense_bytes + sum(bank.bytes for bank in self.banks)
+
+    def path(self, file: str) -> Path:
+        return self.directory / file
+
+    def to_json(self) -> dict[str, Any]:
+        data = {key: value for key, value in asdict(self).items() if key not in _OWN_JSON}
+        tensors = {name: _without_empty_format(asdict(entry)) for name, entry in self.dense.items()}
+        return {
+            "format": FORMAT,
+            **data,
+            "geometry": self.geometry.to_json(),
+            "dense": {
+                "file": self.dense_file,
+                "bytes": self.dense_bytes,
+                "crc32": self.dense_crc32,
+                "tensors": tensors,
+            },
+            "banks": [asdict(bank) for bank in self.banks],
+        }
+
+
+_OWN_JSON = ("directory", "geometry", "dense_file", "dense_bytes", "dense_crc32", "dense", "banks")
+
+
+def load_manifest(directory: Path | str) -> Manifest:
+    """Read `directory`'s manifest and check that every file it names is there with the right size.
+
+    Raises WeightsError naming the file and what is wrong with it. Contents are checked by `verify`.
+    """
+    directory = Path(directory)
+    path = directory / MANIFEST_FILE
+    remedy = _remedy(directory.name)
+    try:
+        data = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise WeightsError(f"{path} is missing, so {directory} is not a model directory.", remedy) from None
+    except ValueError as error:
+        raise WeightsError(f"{path} is not JSON ({error}).", remedy) from None
+    version = data.get("format") if isinstance(data, dict) else None
+    if version != FORMAT:
+        raise WeightsError(f"{path} has format {version!r}; this build reads {FORMAT!r}.", remedy)
+    try:
+        manifest = _parse(directory, data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WeightsError(f"{path} lacks a field or has a wrong one ({error!r}).", remedy) from None
+    _check_files(manifest)
+    return manifest
+
+
+def verify(directory: Path | str, progress: Progress | None = None) -> Manifest:
+    """`load_manifest`, then compare the CRC-32 of the dense file and of every bank. Raises WeightsError at the first
+    difference, naming the file and both sums."""
+    manifest = load_manifest(directory)
+    done = 0
+    for file, expected in [
+        (manifest.dense_file, manifest.dense_crc32),
+        *((bank.file, bank.crc32) for bank in manifest.banks),
+    ]:
+        crc = 0
+        for block in _blocks(manifest.path(file)):
+            crc = zlib.crc32(block, crc)
+            done += len(block)
+            if progress is not None:
+                progress(done, manifest.total_bytes)
+        if crc != expected:
+            raise WeightsError(
+                f"{manifest.path(file)} is corrupt: its checksum is {crc:08x} and should be {expected:08x}.",
+                _remedy(manifest.name),
+            )
+    return manifest
+
+
+def _parse(directory: Path, data: dict[str, Any]) -> Manifest:
+    dense = data["dense"]
+    rest = {key: value for key, value in data.items() if key not in ("format", "dense", "banks", "geometry")}
+    return Manifest(
+        **{**rest, "eos_token_ids": tuple(int(i) for i in rest["eos_token_ids"])},
+        directory=directory,
+        geometry=Geometry.from_json(data["geometry"]),
+        dense_file=dense["file"],
+        dense_bytes=dense["bytes"],
+        dense_crc32=dense["crc32"],
+        dense={
+            name: DenseEntry(**{**entry, "shape": tuple(entry["shape"])}) for name, entry in dense["tensors"].items()
+        },
+        banks=tuple(Bank(**bank) for bank in data["banks"]),
+    )
+
+
+def _check_files(manifest: Manifest) -> None:
+    sizes = {manifest.tokenizer: None, manifest.chat_template: None, manifest.config: None}
+    expected: dict[str, int | None] = {**sizes, manifest.dense_file: manifest.dense_bytes}
+    expected.update({bank.file: bank.bytes for bank in manifest.banks})
+    remedy = _remedy(manifest.name)
+    for file, size in expected.items():
+        path = manifest.path(file)
+        if Path(file).name != file:
+            raise WeightsError(
+                f"{manifest.path(MANIFEST_FILE)} names {file!r}, which is not a plain file name.", remedy
+            )
+        if not path.is_file():
+            raise WeightsError(f"{path} is missing.", remedy)
+        actual = path.stat().st_size
+        if size is not None and actual != size:
+            fact = "truncated" if actual < size else "too long"
+            raise WeightsError(f"{path} is {fact}: {actual} bytes, should be {size}.", remedy)
+    for name, entry in manifest.dense.items():
+        if entry.offset < 0 or entry.bytes < 0 or entry.offset + entry.bytes > manifest.dense_bytes:
+            raise WeightsError(f"{manifest.path(MANIFEST_FILE)} places {name!r} outside {manifest.dense_file}.", remedy)
+    for bank in manifest.banks:
+        if bank.experts * bank.stride != bank.bytes:
+            raise WeightsError(f"{manifest.path(MANIFEST_FILE)} has a wrong size for {bank.file}.", remedy)
+
+
+def _blocks(path: Path, block_bytes: int = 1 << 22) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(block_bytes):
+            yield block
+
+
+def _without_empty_format(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if value != ""}
+
+
+def _remedy(name: str) -> str:
+    command = {"smollm2-moe": "ft models pull smollm2-moe --force", "tiny-hybrid": "ft models tiny-hybrid --force"}
+    fallback = f"ft models import SOURCE --name {name} --force"
+    return f"Make it again: {command.get(name, fallback)}"
