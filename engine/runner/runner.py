@@ -1,0 +1,100 @@
+"""One model on the CPU, driven step by step: implements scheduler.step.Runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+
+import numpy as np
+import torch
+
+from engine.layers.decoder import Decoder
+from engine.memory.geometry import Geometry
+from engine.memory.pools import PagePool, StatePool
+from engine.runner.batch import BatchBuilder
+from engine.runner.sampler import Sampler
+from engine.scheduler.step import Sampled, Slice
+
+_KV_VALUE_BYTES = {"f32": 4, "bf16": 2}
+
+
+class CpuRunner:
+    """`arena` is the device's one allocation, which `pages` and `states` describe; `geometry` the model's sizes."""
+
+    def __init__(
+        self,
+        model: Decoder,
+        geometry: Geometry,
+        arena: torch.Tensor,
+        pages: PagePool,
+        states: StatePool | None,
+        page_tokens: int,
+        kv_dtype: str,
+        sampler: Sampler | None = None,
+    ) -> None:
+        self._model, self._arena, self._pages, self._states = model, arena, pages, states
+        self._builder = BatchBuilder(arena, pages, states, page_tokens, kv_dtype)
+        self._sampler = sampler or Sampler()
+        self._state_layer_bytes = geometry.state_layer_bytes
+        self._row_bytes = geometry.head_dim * _KV_VALUE_BYTES[kv_dtype]
+        self._page_shape = (geometry.attention_layers * 2 * geometry.kv_heads, page_tokens * self._row_bytes)
+
+    @torch.inference_mode()
+    def step(self, slices: list[Slice], aborted: Callable[[], Set[int]]) -> list[Sampled]:
+        """See Runner."""
+        if not slices:
+            return []
+        ids, batch = self._builder.build(slices)
+        ends = batch.row_start[1:].tolist()
+        sampling = [i for i, s in enumerate(slices) if s.sample is not None]
+        wanted = torch.tensor([ends[i] - 1 for i in sampling], dtype=torch.int64)
+        gone: frozenset[int] = frozenset()
+
+        def dropped() -> Sequence[int]:
+            nonlocal gone
+            now = aborted()
+            if now:
+                gone |= {i for i, s in enumerate(slices) if s.seq in now}
+            return tuple(gone)
+
+        logits = self._model.forward(ids, batch, wanted, dropped).numpy()
+        return [
+            self._sampler.choose(slices[i].seq, row, spec)
+            for i, row in zip((i for i in sampling if i not in gone), logits, strict=True)
+            if (spec := slices[i].sample) is not None
+        ]
+
+    def copy_page(self, source: int, target: int, tokens: int) -> None:
+        """See Runner."""
+        span = tokens * self._row_bytes
+        self._page(target)[..., :span] = self._page(source)[..., :span]
+
+    def copy_state(self, source: int, target: int) -> None:
+        """See Runner."""
+        for from_layer, to_layer in zip(self._state(source), self._state(target), strict=True):
+            to_layer.copy_(from_layer)
+
+    def zero_state(self, target: int) -> None:
+        """See Runner."""
+        for layer in self._state(target):
+            layer.zero_()
+
+    def warm_up(self, slices: list[Slice]) -> None:
+        """One real forward, at whatever size the caller means to run later. Raises RuntimeError on logits that are no numbers."""
+        ids, batch = self._builder.build(slices)
+        wanted = torch.tensor([ids.shape[0] - 1], dtype=torch.int64)
+        with torch.inference_mode():
+            logits = self._model.forward(ids, batch, wanted, tuple)
+        if not np.isfinite(logits.numpy()).all():
+            raise RuntimeError("the first forward gave logits that are not finite")
+
+    def _page(self, page: int) -> torch.Tensor:
+        """Bytes of a page, [attention layers * 2 * kv_heads, head_dim values of each position end to end]."""
+        offset = self._pages.offset(page)
+        rows, row_bytes = self._page_shape
+        # A [2][kv_heads][page_tokens][head_dim] block keeps one head's positions together, so a prefix is a column range.
+        return self._arena[offset : offset + rows * row_bytes].view(rows, row_bytes)
+
+    def _state(self, state: int) -> list[torch.Tensor]:
+        assert self._states is not None, "the model has no recurrent layers"
+        offsets = self._states.offsets(state)
+        return [self._arena[o : o + n] for o, n in zip(offsets, self._state_layer_bytes, strict=True)]
