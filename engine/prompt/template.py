@@ -1,0 +1,133 @@
+"""A model's chat template: Jinja in a sandbox, the way model authors test it, and what the template can express."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from engine.errors import BadRequest, FtError
+
+_PROBE = "\ue0f5probe\ue0f6"
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks training targets; when rendering it is only a pair of brackets."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the template renders. Where it is False the normaliser spells the thing out as text in `content`."""
+
+    tools: bool
+    tool_calls: bool
+    tool_role: bool
+    reasoning: bool
+    system_anywhere: bool
+    user_repeated: bool
+
+
+class ChatTemplate:
+    """`variables` are the names the template may use besides messages and tools, e.g. bos_token."""
+
+    def __init__(self, source: str, variables: dict[str, Any]) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # local time, as users read it
+        self._template = environment.from_string(source)
+        self._variables = variables
+        self.traits = self._probe()
+
+    @staticmethod
+    def load(path: Path, variables: dict[str, Any]) -> ChatTemplate:
+        """Raises FtError naming the file when it is missing or no template."""
+        try:
+            return ChatTemplate(path.read_text(encoding="utf-8"), variables)
+        except (OSError, UnicodeDecodeError, TemplateError, BadRequest) as error:
+            raise FtError(
+                f"{path} cannot be used as a chat template ({error}).", f"ft models pull {path.parent.name}"
+            ) from None
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        generation_prompt: bool = False,
+        options: dict[str, Any] | None = None,
+    ) -> str:
+        """The conversation as text. Raises BadRequest when the template refuses it."""
+        try:
+            return self._template.render(
+                messages=messages,
+                tools=tools or None,
+                documents=None,
+                add_generation_prompt=generation_prompt,
+                **{**self._variables, **(options or {})},
+            )
+        except (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            raise BadRequest(
+                f"The model's chat template refuses this conversation: {error}", "Start a new conversation."
+            ) from None
+
+    def _probe(self) -> Traits:
+        user = {"role": "user", "content": "q"}
+        call = {
+            "id": "call0",
+            "type": "function",
+            "function": {"name": _PROBE, "arguments": {"a": "b"}},
+        }
+        answer = {"role": "assistant", "content": ""}
+        tool = {"type": "function", "function": {"name": _PROBE, "description": "d", "parameters": {"type": "object"}}}
+        system = {"role": "system", "content": _PROBE}
+        plain_call = {**call, "function": {"name": "f", "arguments": {"a": "b"}}}
+        result = {"role": "tool", "content": _PROBE, "tool_call_id": "call0", "name": "f"}
+        self.render([user])  # a template that cannot render this is no chat template
+        tool_calls = self._shows([user, {**answer, "tool_calls": [call]}])
+        return Traits(
+            tools=self._shows([user], [tool]),
+            tool_calls=tool_calls,
+            # A template that ignores tool calls would render a result with no call before it.
+            tool_role=tool_calls and self._shows([user, {**answer, "tool_calls": [plain_call]}, result]),
+            reasoning=self._shows([user, {"role": "assistant", "content": "a", "reasoning_content": _PROBE}]),
+            system_anywhere=self._shows([user, {"role": "assistant", "content": "a"}, system, user]),
+            user_repeated=self._shows([user, {"role": "user", "content": _PROBE}]),
+        )
+
+    def _shows(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> bool:
+        try:
+            return _PROBE in self.render(messages, tools)
+        except BadRequest:
+            return False
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # Jinja's own filter escapes HTML and sorts keys; models were trained without either.
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)
+
+
