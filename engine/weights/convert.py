@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from engine import kernels, models
 from engine.errors import Unsupported, WeightsError
 from engine.kernels.contract import FORMATS, Ops
 from engine.weights.config import architecture, text_config
@@ -73,24 +72,15 @@ def convert(
 
 def weight_map_of(config: dict[str, Any]) -> WeightMap:
     """The map of the architecture that `config` names. Raises Unsupported when engine/models has no such file."""
-    arch = architecture(config)
-    module = f"engine.models.{arch}"
-    if not arch.isidentifier() or importlib.util.find_spec(module) is None:
-        raise Unsupported(
-            f"The architecture {arch!r} is not one this build knows.", "Known ones are the files of engine/models."
-        )
-    weight_map: WeightMap = importlib.import_module(module).MODEL.mapping(text_config(config))
-    return weight_map
+    return models.spec(architecture(config)).mapping(text_config(config))
 
 
 def packing_ops() -> Ops:
     """The C++ packer when it is built, else the plain one; both give the same bytes."""
-    kernels = importlib.import_module("engine.kernels")
     try:
-        ops: Ops = kernels.get("cpu")
+        return kernels.get("cpu")
     except (ImportError, Unsupported):
-        ops = kernels.get("reference")
-    return ops
+        return kernels.get("reference")
 
 
 def check_coverage(source: TensorSource, weight_map: WeightMap) -> None:

@@ -1,0 +1,64 @@
+"""Models shared by every test, made once per machine by the real command."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parent.parent
+_MAKE = "import sys; from engine.weights.commands import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture(scope="session")
+def models_dir() -> Path:
+    """A folder with the models `smollm2-moe` and `tiny-hybrid`. Read-only: tests that damage one copy it first.
+
+    It is kept in the user's cache, under a key that changes when the writer or a map does.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ft" / "test-models" / _key()
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / ".tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in (["tiny-hybrid"], ["pull", "smollm2-moe"]):
+            _make([*command, "--models-dir", str(cache)])
+    return cache
+
+
+def _key() -> str:
+    """The writer's version and the tensor names the architectures map to: what decides whether a kept model still fits."""
+    from engine.weights.convert import CREATED_BY, weight_map_of
+    from engine.weights.seeded import tiny_hybrid_config
+
+    mixtral = {
+        "model_type": "mixtral",
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "max_position_embeddings": 65536,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    }
+    digest = hashlib.sha256(CREATED_BY.encode())
+    for config in (mixtral, tiny_hybrid_config(49158, 2)):
+        weight_map = weight_map_of(config)
+        for name, tensor in weight_map.dense.items():
+            digest.update(repr((name, tensor.sources, tensor.packed, tensor.format, tensor.build is None)).encode())
+        digest.update(repr((weight_map.experts, weight_map.geometry)).encode())
+    return digest.hexdigest()[:12]
+
+
+def _make(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _MAKE, *command], cwd=_ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
