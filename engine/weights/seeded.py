@@ -128,4 +128,5 @@ def _values(name: str, shape: tuple[int, ...], random: np.random.Generator) -> n
         return 0.5 * noise
     if name == "model.embed_tokens.weight":
         return noise
-    return noise / shape[-1] ** 0.5
+    noise *= shape[-1] ** -0.5
+    return noise
