@@ -26,6 +26,7 @@ class LaunchContext:
     max_output_tokens: int
     state_dir: Path  # this session's own folder, 0700; files of the plan go here
     silence_limit_s: int = 3600  # what the agent's watchdogs are raised to
+    force: bool = False  # refusals that protect (window too small, a file that redirects) become warnings
     files: Mapping[str, str] = field(default_factory=dict)  # config files found, path -> text, see `Adapter.reads`
 
 
@@ -69,7 +70,10 @@ class Injection:
 
 
 class HarnessError(Exception):
-    """The launch is refused; `hint` says what to do. `code` 2 for bad arguments, 4 to protect data."""
+    """The launch is refused; `hint` says what to do.
+
+    `code`: 2 for bad arguments, 4 to protect data, 5 when the engine's window is too small for this agent.
+    """
 
     def __init__(self, message: str, hint: str = "", code: int = 2) -> None:
         super().__init__(message)
@@ -83,7 +87,9 @@ class Adapter(Protocol):
 
     name: str
     title: str
-    executables: Sequence[str]  # names to look for on PATH, best first; () when the harness is part of ft (mini)
+    executables: Sequence[
+        str
+    ]  # names to look for on PATH, best first; (): part of ft, run by ft's own interpreter (mini)
     install_hint: str
     version_args: Sequence[str]
 

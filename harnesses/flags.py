@@ -1,0 +1,80 @@
+"""Reading the arguments a user typed for an agent, without owning that agent's parser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from harnesses.contract import HarnessError
+from harnesses.launchdata import LaunchData
+
+
+def has(args: Sequence[str], *flags: str) -> bool:
+    """Whether one of `flags` is present, as `--flag`, `--flag=value`, `-f` or `-fvalue`; nothing after `--` counts."""
+    return any(_matches(argument, flag) for argument in _options(args) for flag in flags)
+
+
+def value_of(args: Sequence[str], *flags: str) -> str | None:
+    """The value of the last of `flags`: `--flag value` or `--flag=value`."""
+    found = values_of(args, *flags)
+    return found[-1] if found else None
+
+
+def values_of(args: Sequence[str], *flags: str) -> list[str]:
+    """Every value of `flags`, in order."""
+    options = list(_options(args))
+    found: list[str] = []
+    for index, argument in enumerate(options):
+        for flag in flags:
+            if argument == flag and index + 1 < len(options):
+                found.append(options[index + 1])
+            elif argument.startswith(f"{flag}="):
+                found.append(argument[len(flag) + 1 :])
+            elif _short(flag) and argument.startswith(flag) and len(argument) > len(flag):
+                found.append(argument[len(flag) :].removeprefix("="))
+    return found
+
+
+def without(args: Sequence[str], flag: str) -> list[str]:
+    """The arguments without `flag` and its value."""
+    kept: list[str] = []
+    skip = False
+    for index, argument in enumerate(args):
+        if skip:
+            skip = False
+        elif argument == "--":
+            return [*kept, *args[index:]]
+        elif argument == flag:
+            skip = True
+        elif not argument.startswith(f"{flag}="):
+            kept.append(argument)
+    return kept
+
+
+def first_word(args: Sequence[str]) -> str | None:
+    """The first argument when it is not an option: a subcommand or a prompt."""
+    return args[0] if args and not args[0].startswith("-") else None
+
+
+def refuse_redirection(data: LaunchData, args: Sequence[str]) -> None:
+    """Raises HarnessError for an argument that would send the agent to another place than this engine."""
+    for refusal in data.refuse:
+        for flag in refusal.flags:
+            if has(args, flag):
+                raise HarnessError(
+                    f"{data.title} {flag} is set by ft for this launch: {refusal.why}.", f"Leave {flag} out."
+                )
+
+
+def _options(args: Sequence[str]) -> Iterable[str]:
+    for argument in args:
+        if argument == "--":
+            return
+        yield argument
+
+
+def _matches(argument: str, flag: str) -> bool:
+    return argument == flag or argument.startswith(f"{flag}=") or (_short(flag) and argument.startswith(flag))
+
+
+def _short(flag: str) -> bool:
+    return len(flag) == 2 and flag[0] == "-" and flag[1] != "-"

@@ -1,0 +1,131 @@
+"""OpenCode: one provider in OPENCODE_CONFIG_CONTENT, which stands above the user's and the project's configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import json5
+
+from harnesses import flags
+from harnesses.contract import EnvVar, HarnessError, Injection, LaunchContext, Warning_
+from harnesses.findings import place
+from harnesses.launchdata import check_window, environment, fill, read_launch, values
+
+LAUNCH = read_launch(Path(__file__).parent)
+PROVIDER = "ft"
+OVERRIDDEN = ("model", "small_model", "enabled_providers", "disabled_providers", "share", "autoupdate")
+
+
+class OpenCodeAdapter:
+    name = "opencode"
+    title = LAUNCH.title
+    executables: Sequence[str] = ("opencode",)
+    install_hint = "npm install -g opencode-ai"
+    version_args: Sequence[str] = ("--version",)
+
+    def reads(self, context: LaunchContext) -> list[Path]:
+        base = Path(context.env.get("XDG_CONFIG_HOME") or context.home / ".config") / "opencode"
+        given = [Path(context.env["OPENCODE_CONFIG"])] if context.env.get("OPENCODE_CONFIG") else []
+        folders = [context.cwd, context.cwd / ".opencode", base]
+        return [*given, *(folder / name for folder in folders for name in ("opencode.json", "opencode.jsonc"))]
+
+    def inject(self, context: LaunchContext) -> Injection:
+        flags.refuse_redirection(LAUNCH, context.args)
+        _refuse_other_model(context)
+        config = {
+            **{key: fill(value, values(context)) for key, value in LAUNCH.raw["config"].items()},
+            "autoupdate": False,
+            "enabled_providers": [PROVIDER],
+            "disabled_providers": [],
+            "provider": {PROVIDER: _provider(context)},
+        }
+        content = EnvVar(
+            name="OPENCODE_CONFIG_CONTENT",
+            value=json.dumps(config),
+            why="one provider, this engine, above the user's and the project's configuration",
+            secret=True,
+            replaces="a value of your shell" if context.env.get("OPENCODE_CONFIG_CONTENT") else None,
+        )
+        return Injection(
+            argv=list(context.args),
+            env=[content, *environment(LAUNCH, context)],
+            warnings=[*check_window(LAUNCH, context), *_overridden(context)],
+            watchdog_s=float(context.silence_limit_s),
+            watchdog_default_s=LAUNCH.watchdog_default_s,
+        )
+
+
+def _provider(context: LaunchContext) -> dict[str, Any]:
+    """The provider entry. `False` switches a limit of the client off; `timeout` bounds one whole request."""
+    return {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "ft (this machine)",
+        "options": {
+            "baseURL": f"{context.base_url}/v1",
+            "apiKey": context.token,
+            "headerTimeout": False,
+            "chunkTimeout": False,
+            "timeout": False,
+        },
+        "models": {
+            context.model: {
+                "name": context.model,
+                "tool_call": True,
+                "reasoning": True,
+                "limit": {"context": context.window_tokens, "output": context.max_output_tokens},
+                "cost": {"input": 0, "output": 0},
+            }
+        },
+    }
+
+
+def _refuse_other_model(context: LaunchContext) -> None:
+    model = flags.value_of(context.args, "--model", "-m")
+    if model is not None and not model.startswith(f"{PROVIDER}/"):
+        raise HarnessError(
+            f"--model {model} belongs to another provider than this engine.",
+            f"Leave it out, or say {PROVIDER}/{context.model}.",
+        )
+
+
+def _overridden(context: LaunchContext) -> list[Warning_]:
+    """Names what the files say that has no effect now. Raises HarnessError (code 4) for a file that cannot be parsed."""
+    warnings = []
+    for name, text in context.files.items():
+        path = Path(name)
+        try:
+            config = json5.loads(text)
+        except ValueError as error:
+            raise HarnessError(
+                f"{name}: not JSON: {error}", "Correct the file: OpenCode would not start with it.", code=4
+            ) from error
+        if not isinstance(config, dict):
+            raise HarnessError(
+                f"{name}: holds no JSON object.", "Correct the file: OpenCode would not start with it.", code=4
+            )
+        for key in OVERRIDDEN:
+            if key in config:
+                warnings.append(
+                    Warning_(
+                        "FT-W0110 setting-overridden",
+                        f"{place(path, text, key, context.home)} sets {key}; it has no effect in this launch.",
+                    )
+                )
+        foreign = [
+            key
+            for key in config.get("provider", {}).get(PROVIDER, {})
+            if key not in ("npm", "name", "options", "models")
+        ]
+        for key in foreign:
+            message = f"{place(path, text, key, context.home)} gives the provider {PROVIDER} the setting {key}, which would stay in effect."
+            hint = f"Rename your provider {PROVIDER}, or go on with --force."
+            if not context.force:
+                raise HarnessError(message, hint, code=4)
+            warnings.append(Warning_("FT-W0112 provider-setting", message, hint))
+    return warnings
+
+
+ADAPTER = OpenCodeAdapter()

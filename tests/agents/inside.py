@@ -1,0 +1,107 @@
+"""Runs commands in a network namespace that has nothing but loopback, and tells what tried to leave it.
+
+    unshare -n -p --fork --kill-child --mount-proc python inside.py SPEC.json
+
+SPEC: {"cwd", "env", "report", "hosts": bool, "commands": [{"argv", "timeout_s"}]}. The report holds one result per
+command, the names that were looked up (a resolver of our own answers all of them with "no such name") and how many
+packets found no route. As the first process of its namespace this one takes every process left over with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+NO_SUCH_NAME = 3
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    report_path = Path(spec["report"])
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    names = _start_resolver(report_path.parent / "resolv.conf")
+    before = _no_routes()
+    results = [_run(command, spec) for command in spec["commands"]]
+    report = {"results": results, "names": sorted(set(names)), "no_routes": _no_routes() - before}
+    report_path.write_text(json.dumps(report))
+
+
+def _run(command: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    """Output goes to files: a background process that outlives the command must not keep us waiting on a pipe."""
+    folder = Path(spec["report"]).parent
+    out, err = folder / "stdout", folder / "stderr"
+    start = time.monotonic()
+    with out.open("wb") as out_file, err.open("wb") as err_file:
+        child = subprocess.Popen(
+            command["argv"],
+            cwd=spec["cwd"],
+            env=spec["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=out_file,
+            stderr=err_file,
+            start_new_session=True,
+        )
+        try:
+            code = child.wait(timeout=command["timeout_s"])
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            code = None
+    return {
+        "argv": command["argv"],
+        "code": code,
+        "wall_s": round(time.monotonic() - start, 2),
+        "stdout": out.read_text(errors="replace"),
+        "stderr": err.read_text(errors="replace"),
+    }
+
+
+def _start_resolver(resolv_conf: Path) -> list[str]:
+    """Puts a resolver of our own in the place of the machine's and returns the list it fills with names."""
+    resolv_conf.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+    target = Path("/etc/resolv.conf").resolve()
+    subprocess.run(["mount", "--bind", str(resolv_conf), str(target)], check=True)
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(("127.0.0.1", 53))
+    names: list[str] = []
+    threading.Thread(target=_answer, args=(server, names), daemon=True).start()
+    return names
+
+
+def _answer(server: socket.socket, names: list[str]) -> None:
+    while True:
+        query, client = server.recvfrom(4096)
+        name, end = _question(query)
+        names.append(name)
+        flags = (0x8180 | NO_SUCH_NAME).to_bytes(2, "big")
+        counts = b"\x00\x01" + b"\x00" * 6
+        server.sendto(query[:2] + flags + counts + query[12:end], client)
+
+
+def _question(query: bytes) -> tuple[str, int]:
+    labels, at = [], 12
+    while query[at]:
+        labels.append(query[at + 1 : at + 1 + query[at]].decode(errors="replace"))
+        at += query[at] + 1
+    return ".".join(labels), at + 5
+
+
+def _no_routes() -> int:
+    """Packets of this namespace that had nowhere to go, IPv4 and IPv6."""
+    rows = [line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Ip:")]
+    count = int(dict(zip(rows[0], rows[1], strict=True))["OutNoRoutes"])
+    for line in Path("/proc/net/snmp6").read_text().splitlines():
+        if line.startswith("Ip6OutNoRoutes"):
+            count += int(line.split()[1])
+    return count
+
+
+main()
