@@ -1,0 +1,82 @@
+"""The HTTP application: routes at the root for the admin token, and below /s/<session id> for an agent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine.api import anthropic, chat, completions, control, errors, models, responses
+from engine.api.gate import Gate
+from engine.errors import FtError, NotFound
+from engine.front.context import Front
+
+Handler = Callable[[Request], Awaitable[Response]]
+_LOG = logging.getLogger("engine.api")
+
+_AGENT_ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
+    ("/v1/messages", anthropic.messages, ("POST",)),
+    ("/v1/messages/count_tokens", anthropic.count_tokens, ("POST",)),
+    ("/v1/chat/completions", chat.completions, ("POST",)),
+    ("/v1/completions", completions.completions, ("POST",)),
+    ("/v1/responses", responses.create, ("POST",)),
+    ("/v1/embeddings", control.embeddings, ("POST",)),
+    ("/v1/models", models.listing, ("GET",)),
+    ("/v1/models/{model:path}", models.one, ("GET",)),
+    ("/api/hello", anthropic.hello, ("GET", "HEAD")),
+    ("/", anthropic.hello, ("GET", "HEAD")),
+)
+_ADMIN_ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
+    ("/health", control.health, ("GET", "HEAD")),
+    ("/ready", control.ready, ("GET", "HEAD")),
+    ("/metrics", control.metrics, ("GET",)),
+    ("/v1/sessions", control.create_session, ("POST",)),
+    ("/v1/sessions", control.list_sessions, ("GET",)),
+    ("/v1/sessions/{id}", control.get_session, ("GET",)),
+    ("/v1/sessions/{id}", control.delete_session, ("DELETE",)),
+    ("/v1/sessions/{id}/turns", control.session_turns, ("GET",)),
+    ("/v1/stats", control.stats, ("GET",)),
+    ("/v1/requests", control.requests, ("GET",)),
+    ("/v1/engine/events", control.events, ("GET",)),
+    ("/v1/engine/stop", control.stop, ("POST",)),
+)
+
+
+def make_app(front: Front) -> FastAPI:
+    """The application over one front. No CORS, no docs pages, no redirects."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.front = front
+    for path, handler, methods in _ADMIN_ROUTES:
+        app.add_route(path, handler, methods=list(methods))
+    for prefix in ("", "/s/{session_id}"):
+        for path, handler, methods in _AGENT_ROUTES:
+            app.add_route(prefix + path, handler, methods=list(methods))
+    app.add_exception_handler(FtError, _on_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(Exception, _on_bug)
+    app.add_middleware(Gate, sessions=front.sessions)
+    return app
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, FtError)
+    return errors.response(error, errors.dialect_of(request.url.path))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """Unknown routes and methods, in the dialect of the path."""
+    assert isinstance(error, HTTPException)
+    what = "does not exist here" if error.status_code == 404 else "does not take this method"
+    missing = NotFound(f"{request.method} {request.url.path} {what}.", "")
+    return errors.response(missing, errors.dialect_of(request.url.path))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    """A defect of ours: the log gets the trace, the client one sentence."""
+    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    failure = FtError(f"The engine failed on this request ({type(error).__name__}).", "Its log has the details.")
+    return errors.response(failure, errors.dialect_of(request.url.path))

@@ -1,0 +1,130 @@
+"""`/v1/completions`: a raw prompt and its continuation, without a template."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine.api import chat, collect, errors, fields
+from engine.api.stream import EventStream, WholeAnswer, marks, sse
+from engine.errors import BadRequest, FtError, Unsupported
+from engine.front import generation as generations
+from engine.front.context import Front
+from engine.front.generation import Ask, Beat, Finished, Generation, Logprob
+from engine.front.sessions import Session
+from engine.prompt.conversation import Text
+from engine.prompt.output import TextDelta
+
+DEFAULT_MAX_TOKENS = 16  # what this dialect promises when the request does not say
+
+
+async def completions(request: Request) -> Response:
+    """POST /v1/completions with one prompt. Raises Unsupported for echo, suffix and several prompts or choices."""
+    front: Front = request.app.state.front
+    session: Session = request.state.session
+    body = await fields.read_json(request)
+    chat.one_choice(body)
+    for name in ("echo", "suffix"):
+        if body.get(name):
+            raise Unsupported(f"{name}: is not served.", f"Leave {name} out.")
+    if (fields.get(body, "best_of", int) or 1) != 1:
+        raise Unsupported("best_of: only one is served.", "Leave best_of out.")
+    given = fields.sampling(body)
+    given["logprobs"] = fields.get(body, "logprobs", int)
+    options = fields.get(body, "stream_options", dict) or {}
+    ask = Ask(
+        api="completions",
+        model=fields.get(body, "model", str) or front.model,
+        stream=bool(fields.get(body, "stream", bool)),
+        conversation=None,
+        text=_prompt(body.get("prompt")),
+        max_tokens=fields.positive(body, "max_tokens") or DEFAULT_MAX_TOKENS,
+        sampling=generations.with_defaults(front.sampling_defaults, given),
+        stop=fields.stop_strings(body, "stop"),
+    )
+    generation = await generations.start(front, session, ask, request.headers, body)
+    if ask.stream:
+        chunks = _stream(generation, include_usage=bool(options.get("include_usage")))
+        return EventStream(chunks, generation.close, marks(generation))
+    return WholeAnswer(
+        lambda: _whole(generation),
+        lambda error: errors.response(error, errors.OPENAI),
+        generation.close,
+        marks(generation),
+    )
+
+
+def _prompt(value: Any) -> str:
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, list) and value and all(isinstance(v, str) for v in value):
+        raise Unsupported("prompt: only one prompt per request is served.", "Send one request per prompt.")
+    if not isinstance(value, str) or not value:
+        raise BadRequest("prompt: expected a string that is not empty.")
+    return value
+
+
+def _head(generation: Generation) -> dict[str, Any]:
+    return {
+        "id": "cmpl-" + secrets.token_hex(12),
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": generation.ask.model,
+    }
+
+
+def _logprobs(entries: list[Logprob]) -> dict[str, Any] | None:
+    if not entries:
+        return None
+    offsets, at = [], 0
+    for entry in entries:
+        offsets.append(at)
+        at += len(entry.token)
+    return {
+        "tokens": [e.token for e in entries],
+        "token_logprobs": [e.logprob for e in entries],
+        "top_logprobs": [dict(e.top) for e in entries],
+        "text_offset": offsets,
+    }
+
+
+async def _whole(generation: Generation) -> dict[str, Any]:
+    finished, logprobs = await collect.run(generation)
+    text = "".join(b.text for b in generation.answer.blocks() if isinstance(b, Text))
+    choice = {
+        "index": 0,
+        "text": text,
+        "finish_reason": chat.FINISH[finished.reason],
+        "logprobs": _logprobs(logprobs),
+    }
+    return {**_head(generation), "choices": [choice], "usage": chat.usage_json(finished.usage)}
+
+
+async def _stream(generation: Generation, include_usage: bool) -> AsyncGenerator[bytes, None]:
+    head = _head(generation)
+
+    def chunk(text: str, finish: str | None = None) -> bytes:
+        return sse({**head, "choices": [{"index": 0, "text": text, "finish_reason": finish, "logprobs": None}]})
+
+    yield chunk("")
+    try:
+        async with contextlib.aclosing(generation.events()) as items:
+            async for item in items:
+                if isinstance(item, TextDelta):
+                    yield chunk(item.text)
+                elif isinstance(item, Beat):
+                    yield chunk("")
+                elif isinstance(item, Finished):
+                    yield chunk("", chat.FINISH[item.reason])
+                    if include_usage:
+                        yield sse({**head, "choices": [], "usage": chat.usage_json(item.usage)})
+                    yield sse("[DONE]")
+    except FtError as error:
+        generation.fail(error)
+        yield sse(chat.error_json(error))

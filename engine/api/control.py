@@ -1,0 +1,170 @@
+"""What launchers and dashboards ask: health, readiness, sessions, statistics, records, events, metrics, stop."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import asdict
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from engine.api import fields
+from engine.api.stream import EventStream, sse
+from engine.errors import BadRequest, Unsupported
+from engine.front.context import VERSION, Front
+from engine.front.records import RING, SCHEMA
+
+
+async def health(request: Request) -> Response:
+    """GET /health: the front is alive. Open to all, so it says nothing about the work."""
+    front: Front = request.app.state.front
+    return JSONResponse({"status": "ok", "nonce": front.nonce, "pid": os.getpid(), "version": VERSION})
+
+
+async def ready(request: Request) -> Response:
+    """GET /ready: 200 once a real forward has succeeded, else 503 with what is going on."""
+    front: Front = request.app.state.front
+    state = ready_json(front)
+    if state["state"] == "ready":
+        return JSONResponse(state)
+    return JSONResponse(state, status_code=503, headers={"retry-after": "1"})
+
+
+def ready_json(front: Front) -> dict[str, Any]:
+    """The worker's state for people: `progress` between 0 and 1, `eta_s` from the rate since this state began."""
+    worker = front.supervisor.worker
+    progress = worker.done / worker.total if worker.total else None
+    elapsed_s = time.time() - worker.since
+    return {
+        "state": worker.state,
+        "phase": worker.phase or None,
+        "progress": progress,
+        "eta_s": elapsed_s * (1 - progress) / progress if progress else None,
+        "window": front.window,
+        "kv_tokens": worker.kv_tokens or None,
+        "model": front.model,
+        "code": worker.code or None,
+        "message": worker.message or None,
+        "hint": worker.hint or None,
+        "restarts": worker.restarts,
+        "worker_pid": worker.pid or None,
+    }
+
+
+async def create_session(request: Request) -> Response:
+    """POST /v1/sessions. The only answer that ever carries the session's token."""
+    front: Front = request.app.state.front
+    body = await fields.read_json(request)
+    front.check_script(body.get("script"))
+    session = front.sessions.create(body)
+    base = f"http://{_authority(request, front)}/s/{session.id}"
+    front.bus.publish("session", {"session": session.id, "change": "created", "harness": session.harness or None})
+    urls = {"anthropic": base, "openai": f"{base}/v1"}
+    answer = {"id": session.id, "token": session.token, "base_urls": urls}
+    return JSONResponse({**answer, "window": front.window, "max_output": front.max_output}, status_code=201)
+
+
+def _authority(request: Request, front: Front) -> str:
+    host = "[::1]" if request.url.hostname == "::1" else "127.0.0.1"
+    return f"{host}:{front.port}"
+
+
+async def list_sessions(request: Request) -> Response:
+    """GET /v1/sessions."""
+    front: Front = request.app.state.front
+    return JSONResponse({"sessions": [s.json() for s in front.sessions.all()]})
+
+
+async def get_session(request: Request) -> Response:
+    """GET /v1/sessions/{id}."""
+    front: Front = request.app.state.front
+    return JSONResponse(front.sessions.get(request.path_params["id"]).json())
+
+
+async def delete_session(request: Request) -> Response:
+    """DELETE /v1/sessions/{id}: its token opens nothing any more; running requests end by themselves."""
+    front: Front = request.app.state.front
+    front.sessions.delete(request.path_params["id"])
+    front.bus.publish("session", {"session": request.path_params["id"], "change": "deleted"})
+    return JSONResponse({"deleted": True})
+
+
+async def session_turns(request: Request) -> Response:
+    """GET /v1/sessions/{id}/turns: its request records, oldest first."""
+    front: Front = request.app.state.front
+    session = front.sessions.get(request.path_params["id"])
+    return JSONResponse({"schema": SCHEMA, "turns": front.records.newest(_limit(request), session.id)})
+
+
+async def requests(request: Request) -> Response:
+    """GET /v1/requests?limit=N: the newest request records of all sessions, oldest first."""
+    front: Front = request.app.state.front
+    return JSONResponse({"schema": SCHEMA, "requests": front.records.newest(_limit(request))})
+
+
+def _limit(request: Request) -> int:
+    text = request.query_params.get("limit", str(RING))
+    if not text.isdecimal():
+        raise BadRequest(f"limit: {text!r} is no count.")
+    return int(text)
+
+
+async def stats(request: Request) -> Response:
+    """GET /v1/stats: the front's counters and the worker's own snapshot (null while there is none)."""
+    front: Front = request.app.state.front
+    sessions = front.sessions.all()
+    return JSONResponse(
+        {
+            "schema": "ft.stats/1",
+            "model": front.model,
+            "version": VERSION,
+            "uptime_s": time.time() - front.started,
+            "window": front.window,
+            "running": front.records.running(),
+            "at_worker": front.supervisor.running(),
+            "sessions": len(sessions),
+            "scripted": any(s.script is not None for s in sessions),
+            "worker": asdict(front.supervisor.worker),
+            "engine": await front.supervisor.stats(),
+        }
+    )
+
+
+async def events(request: Request) -> Response:
+    """GET /v1/engine/events: server-sent events with ids; `Last-Event-ID` (or ?after=) resumes."""
+    front: Front = request.app.state.front
+    text = request.headers.get("last-event-id") or request.query_params.get("after")
+    if text is not None and not text.isdecimal():
+        raise BadRequest(f"Last-Event-ID: {text!r} is no event id.")
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        yield sse({"kind": "hello", **ready_json(front)}, "hello")
+        async for event in front.bus.subscribe(int(text) if text else None, front.heartbeat_s):
+            if event is None:
+                yield b": alive\n\n"
+            else:
+                yield sse(event[2], event[1], event[0])
+
+    return EventStream(chunks(), lambda: None)
+
+
+async def stop(request: Request) -> Response:
+    """POST /v1/engine/stop: answers at once; running work is drained, then the process ends."""
+    front: Front = request.app.state.front
+    front.stop_asked.set()
+    return JSONResponse({"stopping": True}, status_code=202)
+
+
+async def metrics(request: Request) -> Response:
+    """GET /metrics, for Prometheus."""
+    front: Front = request.app.state.front
+    return Response(front.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def embeddings(request: Request) -> Response:
+    """POST /v1/embeddings is refused: the served model generates text."""
+    raise Unsupported("This engine serves no embeddings.", "Use an embedding server for that.")

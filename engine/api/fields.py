@@ -1,0 +1,151 @@
+"""Reading JSON bodies: a wrong type is a BadRequest that names the field; unknown fields are never looked at."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from engine.api.errors import TooLarge
+from engine.errors import BadRequest
+
+MAX_BODY_BYTES = 64 << 20
+T = TypeVar("T")
+_NAMES = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """The request's JSON object, gzip and deflate undone. Raises BadRequest or TooLarge."""
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > MAX_BODY_BYTES:
+            raise TooLarge(f"The body is larger than {MAX_BODY_BYTES >> 20} MiB.", "Send less.")
+    try:
+        body = json.loads(_plain(bytes(raw), request.headers.get("content-encoding", "")))
+    except (ValueError, RecursionError):
+        raise BadRequest("The body is not valid JSON.", "Send a JSON object.") from None
+    if not isinstance(body, dict):
+        raise BadRequest("The body is not a JSON object.", "Send a JSON object.")
+    return body
+
+
+def _plain(raw: bytes, encoding: str) -> bytes:
+    if encoding in ("", "identity"):
+        return raw
+    if encoding not in ("gzip", "deflate"):
+        raise BadRequest(f"Content-Encoding {encoding!r} is not supported.", "Send the body plain or as gzip.")
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        plain = inflater.decompress(raw, MAX_BODY_BYTES)
+    except zlib.error:
+        raise BadRequest(f"The body is not valid {encoding}.") from None
+    if inflater.unconsumed_tail:
+        raise TooLarge(f"The body is larger than {MAX_BODY_BYTES >> 20} MiB.", "Send less.")
+    return plain
+
+
+def get(body: Mapping[str, Any], name: str, kind: type[T], where: str = "") -> T | None:
+    """The field's value, None when absent or null. Integers are numbers too; booleans are neither."""
+    value = body.get(name)
+    if value is None:
+        return None
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)  # type: ignore[return-value]
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # type: ignore[return-value]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise wrong(f"{where}{name}", kind)
+    return value
+
+
+def need(body: Mapping[str, Any], name: str, kind: type[T], where: str = "") -> T:
+    """Like `get`; absence is an error too."""
+    value = get(body, name, kind, where)
+    if value is None:
+        raise BadRequest(f"{where}{name}: the field is missing.")
+    return value
+
+
+def objects(value: Any, where: str) -> list[dict[str, Any]]:
+    """A list of objects. Raises BadRequest naming the entry that is none."""
+    if not isinstance(value, list):
+        raise wrong(where, list)
+    for i, entry in enumerate(value):
+        if not isinstance(entry, dict):
+            raise wrong(f"{where}[{i}]", dict)
+    return value
+
+
+def text_of(value: Any, where: str) -> str:
+    """A string, or a BadRequest."""
+    if not isinstance(value, str):
+        raise wrong(where, str)
+    return value
+
+
+def wrong(where: str, kind: type) -> BadRequest:
+    return BadRequest(f"{where}: expected {_NAMES.get(kind, kind.__name__)}.")
+
+
+def stop_strings(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """A stop string or a list of them; empty ones count for nothing."""
+    value = body.get(name)
+    if value is None:
+        return ()
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(s, str) for s in listed):
+        raise BadRequest(f"{name}: expected a string or a list of strings.")
+    return tuple(s for s in listed if s)
+
+
+def positive(body: Mapping[str, Any], name: str) -> int | None:
+    """A count of at least 1, None when absent or null."""
+    value = get(body, name, int)
+    if value is not None and value < 1:
+        raise BadRequest(f"{name}: expected at least 1, got {value}.")
+    return value
+
+
+def sampling(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling fields that all dialects share, None where absent. Raises BadRequest for values out of range."""
+    given: dict[str, Any] = {
+        "temperature": get(body, "temperature", float),
+        "top_p": get(body, "top_p", float),
+        "top_k": get(body, "top_k", int),
+        "min_p": get(body, "min_p", float),
+        "repetition_penalty": get(body, "repetition_penalty", float),
+        "presence_penalty": get(body, "presence_penalty", float),
+        "frequency_penalty": get(body, "frequency_penalty", float),
+        "seed": get(body, "seed", int),
+    }
+    if given["top_k"] is not None and given["top_k"] < 0:
+        given["top_k"] = 0  # -1 is how some clients say off
+    for name, low, high in (
+        ("temperature", 0.0, 100.0),
+        ("top_p", 0.0, 1.0),
+        ("min_p", 0.0, 1.0),
+        ("repetition_penalty", 0.01, 100.0),
+        ("presence_penalty", -2.0, 2.0),
+        ("frequency_penalty", -2.0, 2.0),
+    ):
+        value = given[name]
+        if value is not None and not low <= value <= high:
+            raise BadRequest(f"{name}: {value} is not between {low} and {high}.")
+    bias = get(body, "logit_bias", dict)
+    if bias:
+        try:
+            given["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
+        except (TypeError, ValueError):
+            raise BadRequest("logit_bias: expected an object of token id to number.") from None
+    return given

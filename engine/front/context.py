@@ -1,0 +1,62 @@
+"""What the front's rooms share: one object, made once by the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from engine.front.metrics import Metrics
+from engine.front.records import EventBus, Records
+from engine.front.sessions import Sessions
+from engine.front.supervisor import Supervisor
+from engine.prompt.language import Language
+
+T = TypeVar("T")
+VERSION = "0.1.0"
+
+
+@dataclass(slots=True)
+class Front:
+    """The served model's language, the worker's supervisor, and the books."""
+
+    model: str
+    language: Language
+    sampling_defaults: dict[str, Any]
+    planned_window: int
+    supervisor: Supervisor
+    sessions: Sessions
+    records: Records
+    bus: EventBus
+    metrics: Metrics
+    heartbeat_s: float
+    port: int = 0
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+    started: float = field(default_factory=time.time)
+    stop_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    renderers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "render"))
+
+    @property
+    def window(self) -> int:
+        """Tokens of prompt plus output that one request may have: the worker's word, the plan's until it is ready."""
+        return self.supervisor.worker.window or self.planned_window
+
+    @property
+    def max_output(self) -> int:
+        """The output limit that clients are told to ask for: an eighth of the window, within 256 and 32k tokens."""
+        return max(256, min(32768, self.window // 8))
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run rendering or tokenising beside the event loop, so that long prompts delay no stream."""
+        return await asyncio.get_running_loop().run_in_executor(self.renderers, work)
+
+    async def close(self) -> None:
+        """Stop the worker and the render threads."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.supervisor.stop()
+        self.renderers.shutdown(wait=False, cancel_futures=True)
