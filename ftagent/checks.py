@@ -1,0 +1,109 @@
+"""The checks of `ft doctor`: each finds one fact and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ftagent import harness_loader, port_owner
+from ftagent.config import Settings
+from ftagent.context import Context
+from ftagent.engine_process import find_engine
+from ftagent.engine_report import describe, engine_report
+from ftagent.errors import FtError
+from ftagent.launch.find import cached_version, find_executable, in_range
+from ftagent.models import DEFAULT_MODEL, find_model, installed
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`status` is OK, WARN, FAIL or SKIP; `fix` is one command."""
+
+    id: str
+    status: str
+    text: str
+    fix: str = ""
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_checks(context: Context, agent: str | None) -> Iterator[Check]:
+    settings, settings_check = _settings(context)
+    yield settings_check
+    yield from _folders(context)
+    if settings is not None:
+        yield _models(context, settings)
+        yield _engine(context, settings)
+    for name in [agent] if agent else harness_loader.names():
+        yield _agent(name, context, required=agent is not None)
+
+
+def _settings(context: Context) -> tuple[Settings | None, Check]:
+    try:
+        settings = context.settings()
+    except FtError as error:
+        return None, Check("settings", "FAIL", error.message, error.hint)
+    file = context.paths.config_file
+    if settings.warnings:
+        return settings, Check("settings", "WARN", "; ".join(settings.warnings), f"Edit {file}")
+    return settings, Check("settings", "OK", str(file) if file.exists() else f"defaults ({file} does not exist)")
+
+
+def _folders(context: Context) -> Iterator[Check]:
+    for folder in (context.paths.config, context.paths.state, context.paths.runtime, context.paths.data):
+        if not folder.exists():
+            continue
+        found = folder.stat()
+        if found.st_uid != os.getuid():
+            yield Check("folders", "FAIL", f"{folder} belongs to another user", "Set FT_HOME to a folder you own")
+        elif folder != context.paths.config and stat.S_IMODE(found.st_mode) & 0o077:
+            yield Check("folders", "WARN", f"{folder} is readable by others", f"chmod 700 {folder}")
+
+
+def _models(context: Context, settings: Settings) -> Check:
+    models_dir = context.models_dir(settings)
+    present = installed(models_dir)
+    try:
+        model = find_model(settings.text("model"), models_dir, context.cwd)
+    except FtError as error:
+        return Check("models", "FAIL", error.message, error.hint)
+    if not model.pulled:
+        return Check("models", "WARN", f"{model.name} is made at the first launch", f"ft models pull {DEFAULT_MODEL}")
+    return Check("models", "OK", f"{model.name} (of {', '.join(present) or model.reference})")
+
+
+def _engine(context: Context, settings: Settings) -> Check:
+    if find_engine(context.paths) is not None:
+        return Check("engine", "OK", describe(engine_report(context)))
+    port = settings.number("port")
+    if port_owner.is_taken(port):
+        who = port_owner.owner(port) or "another program"
+        return Check("engine", "FAIL", f"port {port} is used by {who}", "Stop it, or export FT_PORT=N")
+    return Check("engine", "OK", f"stopped; port {port} is free")
+
+
+def _agent(name: str, context: Context, required: bool) -> Check:
+    absent = "FAIL" if required else "SKIP"
+    try:
+        harness = harness_loader.load(name)
+    except FtError as error:
+        return Check(f"agent {name}", "FAIL", error.message, error.hint)
+    adapter = harness.adapter
+    if not adapter.executables:
+        return Check(f"agent {name}", "OK", "part of ft")
+    found = find_executable(adapter.executables, context.env.get("PATH", os.defpath))
+    if found.path is None:
+        reason = "; ".join(found.skipped) or "not installed"
+        return Check(f"agent {name}", "FAIL" if found.skipped else absent, reason, adapter.install_hint)
+    version = cached_version(found.path, context.paths)
+    text = f"{found.path} {version or '(version seen at its first launch)'}"
+    known = harness.declaration.get("versions")
+    if version and isinstance(known, str) and not in_range(version, known):
+        return Check(f"agent {name}", "WARN", f"{text}: not checked, {known} has been", f"ft launch {name} --dry-run")
+    if found.skipped:
+        return Check(f"agent {name}", "WARN", f"{text}; passed over: {'; '.join(found.skipped)}", "Remove it from PATH")
+    return Check(f"agent {name}", "OK", text)

@@ -1,0 +1,110 @@
+"""The `ft` command: global flags, then one file of `ftagent/commands`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ftagent import __version__, command_index
+from ftagent.errors import FtError, UsageError
+from ftagent.isolation import demote_foreign_paths
+
+USAGE = """\
+usage: ft [--debug] [--color auto|always|never] COMMAND ...
+
+Runs a coding agent on this machine's own hardware.
+
+  ft launch claude             start the engine if needed, and the agent on it
+  ft run "a question"          ask the model without an agent
+
+"""
+
+
+def help_text(everything: bool) -> str:
+    names = command_index.names() if everything else list(command_index.FIRST)
+    width = max(map(len, names)) + 2
+    lines = [f"  {name.ljust(width)}{command_index.help_line(name)}" for name in names]
+    more = "" if everything else "\nft help all lists every command; ft COMMAND --help explains one.\n"
+    return USAGE + "commands:\n" + "\n".join(lines) + "\n" + more
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code. Errors are one sentence and a fix; a traceback only with --debug."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments[: arguments.index("--") if "--" in arguments else None]
+    demote_foreign_paths(os.environ)
+    try:
+        return _dispatch(arguments)
+    except FtError as error:
+        if debug:
+            raise
+        _report(error, arguments)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if debug:
+            raise
+        _report(
+            FtError(f"{type(error).__name__}: {error}", "Run the same command with --debug for the trace."), arguments
+        )
+        return 1
+
+
+def _dispatch(arguments: list[str]) -> int:
+    colour = "auto"
+    debug = False
+    while arguments and arguments[0].startswith("-"):
+        flag = arguments.pop(0)
+        if flag in ("-h", "--help"):
+            print(help_text(everything=False), end="")
+            return 0
+        if flag in ("-V", "--version"):
+            print(f"ft {__version__}")
+            return 0
+        if flag == "--debug":
+            debug = True
+        elif flag == "--no-color":
+            colour = "never"
+        elif flag == "--color" or flag.startswith("--color="):
+            colour = flag.partition("=")[2] or (arguments.pop(0) if arguments else "")
+            if colour not in ("auto", "always", "never"):
+                raise UsageError("--color is auto, always or never.", "ft --help")
+        else:
+            raise UsageError(f"Unknown option {flag}.", "ft --help")
+    if not arguments:
+        print(help_text(everything=False), end="", file=sys.stderr)
+        return 2
+    name, *rest = arguments
+    if name == "help":
+        if not rest or rest == ["all"]:
+            print(help_text(everything=bool(rest)), end="")
+            return 0
+        name, rest = rest[0], ["--help"]
+    if name not in command_index.names():
+        near = command_index.nearest(name)
+        hint = f"Did you mean: ft {near}" if near else "ft help all lists the commands."
+        raise UsageError(f"Unknown command {name!r}.", hint, code="FT-E0201 unknown-command")
+    from ftagent.command_runner import run_command
+
+    return run_command(name, rest, debug, colour)
+
+
+def _report(error: FtError, arguments: list[str]) -> None:
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" in ours:
+        from ftagent.output import print_json
+
+        # the stdout of a real launch belongs to the agent
+        to_stderr = ours[:1] == ["launch"] and "--dry-run" not in ours
+        print_json(error.to_json(), sys.stderr if to_stderr else sys.stdout)
+        return
+    print(f"ft: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"    {error.hint}", file=sys.stderr)

@@ -1,0 +1,85 @@
+"""Ask the running engine: health, stats, requests"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from ftagent.context import Context
+from ftagent.engine_report import running_client
+from ftagent.output import print_json, table
+
+_COLUMNS = (
+    ("session", "SESSION"),
+    ("api", "API"),
+    ("prompt_tokens", "PROMPT"),
+    ("cached_tokens", "CACHED"),
+    ("replayed_tokens", "REPLAYED"),
+    ("new_tokens", "NEW"),
+    ("output_tokens", "OUT"),
+    ("ttft_s", "TTFT"),
+    ("end", "END"),
+    ("scripted", "SCRIPTED"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="health|stats|requests")
+    for name, about in (
+        ("health", "whether it is alive"),
+        ("stats", "counters and the memory map"),
+        ("requests", "the newest requests, one a line"),
+    ):
+        action = actions.add_parser(name, help=about, description=about.capitalize() + ".")
+        action.add_argument("--json", action="store_true")
+        if name == "requests":
+            action.add_argument("--session", metavar="ID", help="of one session")
+            action.add_argument("-n", "--lines", type=int, default=20, metavar="N")
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    """Exit 3 when no engine is running."""
+    client = running_client(context)
+    if args.action == "requests":
+        return _requests(client, args)
+    document = client.get("/health" if args.action == "health" else "/v1/stats")
+    if args.json:
+        print_json(document)
+    else:
+        _print_flat(document)
+    return 0
+
+
+def _requests(client: Any, args: argparse.Namespace) -> int:
+    answer = client.get("/v1/requests" + (f"?session={args.session}" if args.session else ""))
+    if args.json:
+        print_json(answer)
+        return 0
+    records = answer.get("requests", []) if isinstance(answer, dict) else answer
+    rows = [[head for _, head in _COLUMNS]]
+    for record in records[-args.lines :] if args.lines > 0 else []:
+        rows.append([_cell(record.get(key)) for key, _ in _COLUMNS])
+    print(table(rows))
+    return 0
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _print_flat(value: Any, prefix: str = "") -> None:
+    """One fact a line: `memory.kv.used_bytes  1,024`."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _print_flat(inner, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(value, list):
+        print(f"{prefix:40} {json.dumps(value, ensure_ascii=False)}")
+    else:
+        print(f"{prefix:40} {_cell(value)}")

@@ -1,0 +1,169 @@
+"""Start, stop and look at the local engine"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ftagent.context import Context
+from ftagent.output import note, print_json
+
+if TYPE_CHECKING:
+    from ftagent.config import Settings
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="start|stop|status|wait|logs|plan")
+    for name, about in (
+        ("start", "start it and wait until it is ready; nothing to do when it runs"),
+        ("stop", "stop it; nothing to do when it is stopped"),
+        ("status", "what it is doing; exit 3 when it is stopped"),
+        ("wait", "wait until it is ready"),
+        ("logs", "the newest log"),
+        ("plan", "what a model needs in memory, before anything is loaded"),
+    ):
+        action = actions.add_parser(name, help=about, description=about + ".")
+        if name in ("status", "plan", "start"):
+            action.add_argument("--json", action="store_true")
+        if name in ("start", "plan"):
+            action.add_argument("-m", "--model", metavar="ID")
+            action.add_argument("--kv", metavar="N", help="KV tokens over all sessions, such as 64k")
+        if name == "start":
+            action.add_argument("--port", metavar="N")
+            action.add_argument("--threads", metavar="N")
+            action.add_argument("--moe-backend", metavar="NAME")
+            action.add_argument("--no-wait", action="store_true")
+            action.add_argument("--dry-run", action="store_true", help="say what would be started")
+        if name in ("start", "wait"):
+            action.add_argument(
+                "--wait", "--timeout", dest="wait", metavar="S", help="give up after S seconds without progress"
+            )
+            action.add_argument("-q", "--quiet", action="store_true")
+        if name == "logs":
+            action.add_argument("-f", "--follow", action="store_true")
+            action.add_argument("-n", "--lines", type=int, default=200, metavar="N")
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    return {"start": _start, "stop": _stop, "status": _status, "wait": _wait, "logs": _logs, "plan": _plan}[
+        args.action
+    ](args, context)
+
+
+def _start(args: argparse.Namespace, context: Context) -> int:
+    from ftagent.engine_report import engine_report
+    from ftagent.output import Progress
+    from ftagent.provision import EngineChoice, look, provide, start_command
+
+    names = ("kv", "port", "threads", "moe_backend", "wait")
+    settings = _local(context, {name: getattr(args, name) for name in names})
+    quiet = args.quiet or args.json
+    choice = EngineChoice(settings, args.model, wait=not args.no_wait, quiet=quiet)
+    if args.dry_run:
+        prospect = look(choice, context)
+        if prospect.running is None and not prospect.model.pulled:
+            note(f"ft: would make the model {prospect.model.name} here first: ft models pull {prospect.model.name}")
+        line = " ".join(start_command(prospect, choice, context))
+        print(f"would start: {line}" if line else f"already running at {prospect.url.text}")
+        return 0
+    progress = Progress(quiet)
+    prospect = provide(choice, context, progress.show)
+    progress.done()
+    if args.json:
+        print_json({"schema": "ft.engine/1", **engine_report(context)})
+    elif not args.quiet:
+        state = "ready" if not args.no_wait else "started"
+        window = f", window {prospect.window_tokens:,} tokens" if prospect.window_tokens else ""
+        note(f"ft: engine {state} at {prospect.url.text}: {prospect.model.name}{window}")
+    return 0
+
+
+def _local(context: Context, flags: dict[str, object]) -> Settings:
+    """Settings without `engine`: these actions are about the local one."""
+    settings = context.settings(flags)
+    settings.values["engine"] = None
+    return settings
+
+
+def _stop(args: argparse.Namespace, context: Context) -> int:
+    from ftagent.engine_process import stop_engine
+
+    note("ft: engine stopped" if stop_engine(context.paths) else "ft: no engine is running")
+    return 0
+
+
+def _status(args: argparse.Namespace, context: Context) -> int:
+    from ftagent.engine_report import describe, engine_report
+
+    report = engine_report(context)
+    if args.json:
+        print_json({"schema": "ft.engine/1", **report})
+    else:
+        print(f"engine  {describe(report)}")
+    return 3 if report["state"] == "stopped" else 0
+
+
+def _wait(args: argparse.Namespace, context: Context) -> int:
+    from ftagent.output import Progress
+    from ftagent.provision import EngineChoice, provide
+
+    progress = Progress(args.quiet)
+    provide(EngineChoice(_local(context, {"wait": args.wait}), None, start=False), context, progress.show)
+    progress.done()
+    return 0
+
+
+def _logs(args: argparse.Namespace, context: Context) -> int:
+    from ftagent.engine_process import log_tail
+    from ftagent.errors import NotHere
+
+    log = context.paths.engine_log
+    if not log.exists():
+        raise NotHere("There is no engine log yet.", "ft engine start")
+    tail = log_tail(log, max(0, args.lines)) if args.lines > 0 else ""
+    if tail:
+        print(tail)
+    if args.follow:
+        _follow(log)
+    return 0
+
+
+def _follow(log: Path) -> None:
+    """Prints what is added, and moves on when a new engine starts a new log."""
+    target = log.resolve()
+    file = target.open(encoding="utf-8", errors="replace")
+    file.seek(0, 2)
+    try:
+        while True:
+            if text := file.read():
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            elif log.resolve() != target:
+                file.close()
+                target = log.resolve()
+                file = target.open(encoding="utf-8", errors="replace")
+            else:
+                time.sleep(0.2)
+    except KeyboardInterrupt:
+        return
+    finally:
+        file.close()
+
+
+def _plan(args: argparse.Namespace, context: Context) -> int:
+    from ftagent.engine_command import run_engine_tool
+    from ftagent.models import find_model
+    from ftagent.provision import pull_model
+
+    settings = context.settings({"kv": args.kv})
+    models_dir = context.models_dir(settings)
+    model = find_model(args.model or settings.text("model"), models_dir, context.cwd)
+    if not model.pulled:
+        pull_model(model.name, context, settings, quiet=args.json)
+    arguments = ["--model", model.reference, "--models-dir", str(models_dir)]
+    if (kv := settings.optional_text("kv")) is not None:
+        arguments += ["--kv", kv]
+    return run_engine_tool(context.env, "plan", *arguments, *(["--json"] if args.json else []))

@@ -1,0 +1,233 @@
+"""Run a coding agent on the local engine"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ftagent import harness_loader, sessions
+from ftagent.context import Context, find_project, git_branch
+from ftagent.errors import NotHere, Refused, UsageError
+from ftagent.launch import plan as planning
+from ftagent.launch.events import Events
+from ftagent.launch.find import cached_version, find_executable, probe_version
+from ftagent.launch.shell import SHELLS
+from ftagent.provision import EngineChoice, Prospect, look, provide, register_session, start_command
+
+TAKES_REST = True
+EXAMPLES = """\
+examples:
+  ft launch claude                            an interactive session in this folder
+  ft launch codex -- exec "fix the test"      what follows -- goes to the agent
+  ft launch pi --dry-run                      show what would happen, change nothing
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "ft launch AGENT [options] [-- agent arguments]"
+    parser.epilog = EXAMPLES
+    parser.add_argument("agent", help="one of: " + ", ".join(harness_loader.names()))
+    session = parser.add_argument_group("session")
+    session.add_argument("-m", "--model", metavar="ID", help="default: the model being served, else the configured one")
+    session.add_argument(
+        "-C", "--project", metavar="DIR", type=Path, help="default: the git work tree around this folder"
+    )
+    session.add_argument("-n", "--name", help="session name, unique in the project")
+    session.add_argument("--ctx", metavar="N", help="context window told to the agent")
+    session.add_argument("--max-output", metavar="N", help="output cap told to the agent")
+    session.add_argument(
+        "--script", metavar="FILE", type=Path, help="scripted replay: force the replies in this JSON file"
+    )
+    look_only = parser.add_argument_group("look first")
+    look_only.add_argument("--dry-run", action="store_true", help="print the plan; needs no engine, touches nothing")
+    look_only.add_argument("--json", action="store_true", help="the plan as JSON; in a launch: events on stderr")
+    look_only.add_argument(
+        "--print-env", nargs="?", const="sh", choices=SHELLS, help="prepare, print variables, do not run"
+    )
+    look_only.add_argument(
+        "--print-config", action="store_true", help="print the files that would be written, and stop"
+    )
+    look_only.add_argument(
+        "--no-exec", "--no-run", dest="no_exec", action="store_true", help="prepare, do not run the agent"
+    )
+    engine = parser.add_argument_group("engine")
+    engine.add_argument("--no-start", action="store_true", help="fail when no engine is running")
+    engine.add_argument("--no-wait", action="store_true", help="run the agent while the engine still loads")
+    engine.add_argument("--wait", metavar="S", help="give up after S seconds without progress")
+    engine.add_argument("--engine", metavar="URL", help="an engine that runs elsewhere")
+    agent = parser.add_argument_group("agent")
+    agent.add_argument("--keep-env", metavar="VAR", action="append", default=[], help="let this variable through")
+    agent.add_argument("--scrub", metavar="VAR", action="append", default=[], help="take this variable out")
+    agent.add_argument("--exec", action="store_true", help="become the agent: no parent, no receipt")
+    agent.add_argument("--force", action="store_true", help="go on where a check refuses")
+    agent.add_argument("-q", "--quiet", action="store_true")
+    agent.add_argument("-v", "--verbose", action="store_true")
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    harness = harness_loader.load(args.agent)
+    looks = args.dry_run or args.print_config
+    if args.exec and (args.no_exec or args.print_env):
+        raise UsageError("--exec runs the agent, --no-exec and --print-env do not.", "Leave one of them out.")
+    project = _project(args, context)
+    settings = context.settings(
+        {"ctx": args.ctx, "max_output": args.max_output, "wait": args.wait, "engine": args.engine}, project
+    )
+    choice = EngineChoice(
+        settings, args.model, not args.no_start, not args.no_wait, args.force, quiet=args.quiet or args.json
+    )
+    adapter = harness.adapter
+    found = find_executable(adapter.executables, context.env.get("PATH", os.defpath))
+    executable = found.path if adapter.executables else Path(sys.executable)
+    request = planning.LaunchRequest(
+        harness=harness,
+        args=args.rest,
+        home=context.paths.home,
+        env=context.env,
+        executable=executable,
+        skipped_executables=found.skipped,
+        version=cached_version(found.path, context.paths),
+        ctx_tokens=settings.optional_number("ctx"),
+        max_output_tokens=settings.optional_number("max_output"),
+        keep_env=args.keep_env,
+        scrub=args.scrub,
+        script=_read_script(args.script),
+        force=args.force,
+    )
+    name = sessions.choose_name(harness.name, args.name, project, sessions.all_sessions(context.paths))
+    session = planning.SessionState(
+        name, project, context.cwd, git_branch(project), context.paths.sessions / planning.NO_SESSION
+    )
+    # built before anything is started: whatever the adapter refuses is refused without side effects
+    plan = _build(request, session, look(choice, context), choice, context)
+    if looks:
+        return _show(plan, args, context)
+    if not (args.no_exec or args.print_env) and adapter.executables:
+        executable = found.require(adapter.title, adapter.install_hint)
+        version = probe_version(executable, adapter.version_args, plan.environment, context.paths)
+        request = replace(request, version=version)
+
+    from ftagent.launch.perform import prepare, run_prepared
+
+    events = Events(as_json=args.json, quiet=args.quiet, style=context.err)
+    prospect = provide(choice, context, events.progress)
+    events.progress_done()
+    assert prospect.running is not None
+    body: dict[str, Any] = {
+        "harness": harness.name,
+        "declaration": harness_loader.wire_declaration(harness),
+        "name": name,
+        "project": str(project),
+    }
+    if request.script is not None:
+        body["script"] = request.script
+    answer = register_session(prospect.running, body)
+    session = planning.with_assigned(session, str(answer["id"]), str(answer["token"]), context.paths.sessions)
+    if isinstance(answer.get("max_output"), int):
+        session = replace(session, max_output_tokens=answer["max_output"])
+    plan = _build(request, session, prospect, choice, context)
+    prepared = prepare(plan, prospect.running, context.paths)
+    if args.print_env or args.no_exec:
+        return _prepared_only(plan, args, events, context)
+    return run_prepared(prepared, events, become=args.exec)
+
+
+def _project(args: argparse.Namespace, context: Context) -> Path:
+    if args.project is None:
+        return find_project(context.cwd)
+    project: Path = (context.cwd / args.project.expanduser()).resolve()
+    if not project.is_dir():
+        raise NotHere(f"The project folder {project} does not exist.", "Correct -C DIR.")
+    return project
+
+
+def _read_script(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    import json
+
+    try:
+        script = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotHere(f"There is no script {path}.", "Correct --script FILE.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"The script {path} cannot be read: {error}.", "Correct the file.") from None
+    except json.JSONDecodeError as error:
+        raise Refused(
+            f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}.",
+            "Correct the script.",
+            code="FT-E0414 bad-script",
+        ) from None
+    if not isinstance(script, dict) or not isinstance(script.get("turns"), list):
+        raise Refused(f"{path} holds no script: an object with `turns` is expected.", "Correct the script.")
+    return script
+
+
+def _build(
+    request: planning.LaunchRequest,
+    session: planning.SessionState,
+    prospect: Prospect,
+    choice: EngineChoice,
+    context: Context,
+) -> planning.Plan:
+    """Gathers what the pure plan needs from disk, and builds it."""
+    from ftagent.models import DEFAULT_WINDOW_TOKENS
+
+    engine = planning.EngineState(
+        url=prospect.url.text,
+        running=prospect.running is not None,
+        command=start_command(prospect, choice, context),
+        model=prospect.model.name,
+        window_tokens=prospect.window_tokens or DEFAULT_WINDOW_TOKENS,
+        toy=prospect.model.toy,
+        needs_pull=prospect.running is None and not prospect.model.pulled,
+    )
+    texts: dict[str, str] = {}
+    for path in planning.paths_to_read(request, session, engine):
+        try:
+            texts[str(path)] = path.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            if not request.force:
+                raise Refused(f"{path} cannot be read: {error}.", "Repair the file, or go on with --force.") from None
+    return planning.build(request, session, engine, texts)
+
+
+def _show(plan: planning.Plan, args: argparse.Namespace, context: Context) -> int:
+    from ftagent.launch.preview import render
+    from ftagent.output import print_json
+
+    if args.json:
+        print_json(plan.to_json())
+    elif args.print_config:
+        for file in plan.injection.files:
+            print(f"# {file.path}\n{plan.masked(file.text)}", end="" if file.text.endswith("\n") else "\n")
+        if not plan.injection.files:
+            print("# no files; see --print-env")
+    elif args.print_env:
+        from ftagent.launch.shell import render_environment
+
+        print(render_environment(plan, args.print_env, secrets=False), end="")
+    else:
+        width = max(60, min(160, shutil.get_terminal_size((100, 24)).columns))
+        print(render(plan, width, context.out, args.verbose), end="")
+        print("\nRun without --dry-run to launch.   Undo later: nothing to undo.")
+    return 0
+
+
+def _prepared_only(plan: planning.Plan, args: argparse.Namespace, events: Events, context: Context) -> int:
+    from ftagent.launch.shell import render_environment
+
+    events.say("prepared", f"session {plan.session.name} ({plan.session.id}) is prepared; the agent was not started")
+    if args.print_env:
+        events.say(
+            "precedence", "settings files of the agent may override these variables; ft launch sees to that itself"
+        )
+        print(render_environment(plan, args.print_env, secrets=True), end="")
+    return 0

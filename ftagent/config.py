@@ -1,0 +1,195 @@
+"""Settings: one table of options, and the order in which their sources win.
+
+flag > environment `FT_<OPTION>` > project `.ft.toml` (inert keys only) > user `config.toml` > default.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ftagent.errors import FtError, Refused, UsageError
+
+PROJECT_FILE = ".ft.toml"
+
+
+def parse_tokens(value: Any) -> int:
+    """`65536`, `"64k"` → tokens; k is 1,024. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("a number of tokens such as 65536 or 64k")
+    match = re.fullmatch(r"(\d[\d_,]*)([kKmM]?)", str(value).strip())
+    if match is None:
+        raise ValueError("a number of tokens such as 65536 or 64k")
+    tokens = int(re.sub(r"[_,]", "", match[1])) * {"": 1, "k": 1024, "m": 1024 * 1024}[match[2].lower()]
+    if tokens <= 0:
+        raise ValueError("a positive number of tokens")
+    return tokens
+
+
+def parse_port(value: Any) -> int:
+    try:
+        port = -1 if isinstance(value, bool) else int(value)
+    except (TypeError, ValueError):
+        port = -1
+    if not 1 <= port <= 65535:
+        raise ValueError("a port between 1 and 65535")
+    return port
+
+
+def parse_count(value: Any) -> int:
+    try:
+        count = -1 if isinstance(value, bool) else int(value)
+    except (TypeError, ValueError):
+        count = -1
+    if count < 1:
+        raise ValueError("a positive whole number")
+    return count
+
+
+def parse_name(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("a non-empty text")
+    return value.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """`inert`: a project's own file may set it, because it neither runs nor redirects anything."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    default: Any
+    help: str
+    inert: bool = False
+
+    @property
+    def variable(self) -> str:
+        return "FT_" + self.name.upper()
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("model", parse_name, "smollm2-moe", "model served and used when none is named", inert=True),
+    Option("ctx", parse_tokens, None, "context window told to the agent; default: the engine's", inert=True),
+    Option("max_output", parse_tokens, None, "output cap told to the agent; default: a quarter of the window, at most 8k", inert=True),
+    Option("port", parse_port, 1919, "port of the local engine"),
+    Option("kv", parse_tokens, None, "KV tokens over all sessions when an engine is started"),
+    Option("threads", parse_count, None, "CPU threads of the engine"),
+    Option("moe_backend", parse_name, None, "expert backend of the engine"),
+    Option("models_dir", parse_name, None, "folder of the models"),
+    Option("engine", parse_name, None, "URL of an engine that runs elsewhere"),
+    Option("wait", parse_count, 60, "seconds without progress after which waiting for the engine ends"),
+)  # fmt: skip
+BY_NAME = {option.name: option for option in OPTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`values[name]`, and for each name where it came from (`default`, a file, `$FT_X`, `--flag`)."""
+
+    values: dict[str, Any]
+    origins: dict[str, str]
+    warnings: list[str] = field(default_factory=list)
+
+    def text(self, name: str) -> str:
+        return str(self.values[name])
+
+    def optional_text(self, name: str) -> str | None:
+        value = self.values[name]
+        return None if value is None else str(value)
+
+    def number(self, name: str) -> int:
+        return int(self.values[name])
+
+    def optional_number(self, name: str) -> int | None:
+        value = self.values[name]
+        return None if value is None else int(value)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The file's table; {} when there is no file. Raises Refused naming file and line when it cannot be parsed."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        position = re.search(r"at line (\d+), column (\d+)", str(error))
+        where = f"{path}:{position[1]}:{position[2]}" if position else str(path)
+        reason = re.sub(r"\s*\(at [^)]*\)", "", str(error))
+        raise Refused(
+            f"{where}: not valid TOML: {reason}.",
+            "Correct that line; the file was not changed.",
+            code="FT-E0412 config-unparseable",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path}: cannot be read: {error}.", "Correct the file; it was not changed.") from None
+
+
+def _line_of(path: Path, key: str) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return str(path)
+    pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+    return next((f"{path}:{number}" for number, line in enumerate(lines, 1) if pattern.match(line)), str(path))
+
+
+def _from_file(path: Path, project: bool, warnings: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in read_toml(path).items():
+        option = BY_NAME.get(key)
+        if option is None:
+            warnings.append(f"{_line_of(path, key)}: unknown key {key!r} is ignored")
+        elif project and not option.inert:
+            warnings.append(
+                f"{_line_of(path, key)}: {key!r} is ignored in a project's file; set it in your own config.toml"
+            )
+        else:
+            found[key] = _checked(option, value, _line_of(path, key), Refused)
+    return found
+
+
+def _checked(option: Option, value: Any, source: str, error: type[FtError]) -> Any:
+    try:
+        return option.parse(value)
+    except ValueError as expected:
+        raise error(
+            f"{source}: {option.name} is {value!r}, expected {expected}.",
+            "ft config show lists every option.",
+            code="FT-E0413 bad-value",
+        ) from None
+
+
+def load_settings(
+    user_file: Path, project: Path | None, env: Mapping[str, str], flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """Raises Refused (exit 4) for a file that does not parse, UsageError (exit 2) for a bad variable or flag."""
+    warnings: list[str] = []
+    values = {option.name: option.default for option in OPTIONS}
+    origins = {option.name: "default" for option in OPTIONS}
+
+    def take(found: Mapping[str, Any], origin: Callable[[str], str]) -> None:
+        for name, value in found.items():
+            values[name] = value
+            origins[name] = origin(name)
+
+    take(_from_file(user_file, False, warnings), lambda name: str(user_file))
+    if project is not None:
+        path = project / PROJECT_FILE
+        take(_from_file(path, True, warnings), lambda name: str(path))
+    from_env = {
+        option.name: _checked(option, env[option.variable], f"${option.variable}", UsageError)
+        for option in OPTIONS
+        if env.get(option.variable)
+    }
+    take(from_env, lambda name: "$" + BY_NAME[name].variable)
+    given = {
+        name: _checked(BY_NAME[name], value, "--" + name.replace("_", "-"), UsageError)
+        for name, value in (flags or {}).items()
+        if value is not None
+    }
+    take(given, lambda name: "--" + name.replace("_", "-"))
+    return Settings(values, origins, warnings)

@@ -1,0 +1,58 @@
+"""What every command is handed: paths, environment, settings, and how to print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftagent.config import Settings, load_settings
+from ftagent.output import Style, note, wants_colour
+from ftagent.paths import Paths
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    paths: Paths
+    env: Mapping[str, str]
+    cwd: Path
+    debug: bool
+    colour: str  # auto | always | never
+
+    def settings(self, flags: Mapping[str, Any] | None = None, project: Path | None = None) -> Settings:
+        """Reads the files; prints their warnings on stderr."""
+        settings = load_settings(self.paths.config_file, project or find_project(self.cwd), self.env, flags)
+        for warning in settings.warnings:
+            note(f"ft: warning: {warning}")
+        return settings
+
+    def models_dir(self, settings: Settings) -> Path:
+        chosen = settings.optional_text("models_dir")
+        return Path(chosen).expanduser().resolve() if chosen else self.paths.models
+
+    @property
+    def out(self) -> Style:
+        return Style(wants_colour(sys.stdout, self.env, self.colour))
+
+    @property
+    def err(self) -> Style:
+        return Style(wants_colour(sys.stderr, self.env, self.colour))
+
+
+def find_project(cwd: Path) -> Path:
+    """The folder with `.git` at or above `cwd`, else `cwd` itself."""
+    return next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), cwd)
+
+
+def git_branch(project: Path) -> str | None:
+    """Read from `.git/HEAD`, so that a dry run starts no process; a worktree's `.git` file is followed."""
+    git = project / ".git"
+    try:
+        if git.is_file():
+            git = (project / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()).resolve()
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: ") else head[:12] or None

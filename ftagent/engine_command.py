@@ -1,0 +1,26 @@
+"""How the engine's own command line is called: another process, isolated from the user's Python settings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from ftagent.isolation import engine_environment
+
+
+def engine_command(*arguments: str) -> list[str]:
+    """The engine as a separate, isolated process: `-P` keeps the current folder out of its imports."""
+    return [sys.executable, "-P", "-m", "engine", *arguments]
+
+
+def run_engine_tool(env: Mapping[str, str], *arguments: str, output_to_stderr: bool = False) -> int:
+    """Runs a short engine subcommand in the foreground; returns its exit code, 128+n when signal n ended it."""
+    output = sys.stderr if output_to_stderr else None
+    with subprocess.Popen(engine_command(*arguments), env=engine_environment(env), stdout=output) as process:
+        while True:
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                continue  # the terminal has sent it to the child as well, which decides
+            return 128 - code if code < 0 else code

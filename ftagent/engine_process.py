@@ -1,0 +1,266 @@
+"""The local engine as a process: find it, start it once, wait for it, stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftagent import port_owner
+from ftagent.atomic import read_json
+from ftagent.config import Settings
+from ftagent.engine_client import EngineClient, EngineUrl, parse_engine_url
+from ftagent.engine_command import engine_command
+from ftagent.errors import Conflict, EngineNotReady, FtError
+from ftagent.isolation import engine_environment
+from ftagent.models import LocalModel
+from ftagent.paths import Paths, ensure
+
+STOP_GRACE_S = 30.0
+Show = Callable[[str, str], None]  # text, phase
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEngine:
+    """An engine that answered `/health`. `pid` and `log` are None where it was named by URL."""
+
+    client: EngineClient
+    model: str | None
+    pid: int | None
+    version: str | None
+
+    @property
+    def url(self) -> EngineUrl:
+        return self.client.url
+
+    def ready_state(self) -> dict[str, Any]:
+        """The body of `/ready` with `ready: bool` added."""
+        status, body = self.client.call("GET", "/ready", timeout_s=5.0)
+        state = body if isinstance(body, dict) else {}
+        return {**state, "ready": status == 200}
+
+
+def find_engine(paths: Paths) -> RunningEngine | None:
+    """Ours when the runtime folder names it and `/health` returns the nonce written there; else None."""
+    record = read_json(paths.engine_file)
+    if record is None or not isinstance(record.get("port"), int) or not record.get("nonce"):
+        return None
+    client = EngineClient(parse_engine_url(f"http://127.0.0.1:{record['port']}"), record.get("admin_token"))
+    try:
+        status, health = client.call("GET", "/health", timeout_s=3.0)
+    except EngineNotReady:
+        return None
+    if status != 200 or not isinstance(health, dict) or health.get("nonce") != record["nonce"]:
+        return None
+    return RunningEngine(client, record.get("model"), record.get("pid"), health.get("version"))
+
+
+def refuse_foreign_port(port: int) -> None:
+    """Raises Conflict when something that is not our engine holds the port; never picks another port silently."""
+    if not port_owner.is_taken(port):
+        return
+    try:
+        _, health = EngineClient(parse_engine_url(f"http://127.0.0.1:{port}")).call("GET", "/health", timeout_s=2.0)
+    except FtError:
+        health = None
+    if isinstance(health, dict) and "nonce" in health:
+        who = "another ft engine, of another user or another FT_HOME"
+    else:
+        who = port_owner.owner(port) or "another program"
+    raise Conflict(
+        f"Port {port} is used by {who}.",
+        "Stop it, or choose a port for ft: export FT_PORT=N",
+        code="FT-E0610 port-in-use",
+    )
+
+
+@contextlib.contextmanager
+def _start_lock(paths: Paths, show: Show) -> Iterator[None]:
+    """One starter at a time; the second waits here and then finds the engine of the first."""
+    descriptor = os.open(ensure(paths.runtime) / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            show("waiting for another ft that is starting the engine", "lock")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _new_log(paths: Paths) -> Path:
+    """A fresh log file with the stable link `engine.log`; older ones beyond five are removed."""
+    folder = ensure(paths.logs)
+    log = folder / f"engine-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}.log"
+    log.touch(0o600)
+    link = folder / f".engine.log.{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(log.name)
+    link.replace(paths.engine_log)
+    for old in sorted(folder.glob("engine-*.log"))[:-5]:
+        old.unlink(missing_ok=True)
+    return log
+
+
+def log_tail(path: Path, lines: int = 12) -> str:
+    """The last lines of a log, or "" when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 64 * 1024))
+            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
+
+def serve_arguments(model: LocalModel, settings: Settings, models_dir: Path, paths: Paths) -> list[str]:
+    """The arguments of `engine serve` that follow from the settings."""
+    arguments = ["--model", model.reference, "--models-dir", str(models_dir), "--runtime-dir", str(paths.runtime)]
+    arguments += ["--port", str(settings.number("port"))]
+    for name in ("kv", "threads", "moe_backend"):
+        if (value := settings.optional_text(name)) is not None:
+            arguments += ["--" + name.replace("_", "-"), value]
+    return arguments
+
+
+def start_engine(
+    arguments: list[str], port: int, paths: Paths, env: Mapping[str, str], show: Show, silence_s: float
+) -> tuple[RunningEngine, bool]:
+    """The running engine, and whether this call started it. Returns once `/health` answers; it may still be loading.
+
+    Raises Conflict when the port is foreign, EngineNotReady when the process dies or stays silent for `silence_s`.
+    """
+    with _start_lock(paths, show):
+        found = find_engine(paths)
+        if found is not None:
+            return found, False
+        refuse_foreign_port(port)
+        log = _new_log(paths)
+        with log.open("ab") as output:
+            process = subprocess.Popen(  # not waited for: it outlives us
+                engine_command("serve", *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=paths.state,
+                env=engine_environment(env),
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + silence_s
+        try:
+            while time.monotonic() < deadline:
+                found = find_engine(paths)
+                if found is not None:
+                    process.returncode = 0  # detached on purpose: no warning about a child that is still running
+                    return found, True
+                if process.poll() is not None:
+                    raise _died(f"exit code {process.returncode}", "starting", log)
+                show("engine: starting", "starting")
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            process.returncode = 0
+            raise
+        process.terminate()
+        raise _no_progress("starting", silence_s, log)
+
+
+def _died(how: str, phase: str, log: Path) -> EngineNotReady:
+    tail = log_tail(log)
+    return EngineNotReady(
+        f"The engine stopped while {phase} ({how})." + (f"\n{tail}" if tail else ""),
+        f"Log: {log}",
+        code="FT-E0510 engine-crashed",
+    )
+
+
+def _no_progress(phase: str, silence_s: float, log: Path) -> EngineNotReady:
+    tail = log_tail(log)
+    return EngineNotReady(
+        f"The engine made no progress for {silence_s:.0f} s in phase {phase!r}." + (f"\n{tail}" if tail else ""),
+        f"Log: {log}; wait longer with --wait SECONDS.",
+        code="FT-E0511 engine-no-progress",
+    )
+
+
+def wait_ready(engine: RunningEngine, log: Path, show: Show, silence_s: float) -> dict[str, Any]:
+    """Polls `/ready` until it is 200 and returns its body. The limit counts from the last change of phase or progress."""
+    seen: tuple[Any, ...] = ()
+    last_change = time.monotonic()
+    phase = "starting"
+    while True:
+        try:
+            state = engine.ready_state()
+        except EngineNotReady:
+            raise _died("it no longer answers", phase, log) from None
+        if state["ready"]:
+            return state
+        phase = str(state.get("phase") or state.get("state") or phase)
+        if str(state.get("state", "")).startswith("crashed"):
+            raise _died(str(state.get("reason") or state["state"]), phase, log)
+        now = (state.get("state"), state.get("phase"), state.get("progress"))
+        if now != seen:
+            seen, last_change = now, time.monotonic()
+        elif time.monotonic() - last_change > silence_s:
+            raise _no_progress(phase, silence_s, log)
+        show(_describe(state, phase), phase)
+        time.sleep(0.1)
+
+
+def _describe(state: Mapping[str, Any], phase: str) -> str:
+    text = f"engine: {phase}"
+    progress = state.get("progress")
+    if isinstance(progress, int | float):
+        text += f" {progress * 100:.0f} %" if progress <= 1 else f" {progress:.0f} %"
+    if isinstance(state.get("eta_s"), int | float):
+        text += f", about {state['eta_s']:.0f} s left"
+    return text
+
+
+def stop_engine(paths: Paths, grace_s: float = STOP_GRACE_S) -> bool:
+    """True when an engine was stopped, False when none ran. Asks first, then TERM, then KILL of its process group."""
+    engine = find_engine(paths)
+    if engine is None:
+        return False
+    with contextlib.suppress(FtError):
+        engine.client.call("POST", "/v1/engine/stop", {}, timeout_s=10.0)
+    if _gone(engine, paths, grace_s):
+        return True
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if engine.pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(engine.pid, number)  # started with setsid: its pid is its group
+        if _gone(engine, paths, 10.0):
+            return True
+    raise EngineNotReady(f"The engine (pid {engine.pid}) does not stop.", f"Log: {paths.engine_log}")
+
+
+def _gone(engine: RunningEngine, paths: Paths, limit_s: float) -> bool:
+    """Waits until it neither answers nor exists (or is a zombie that only its parent can collect)."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if find_engine(paths) is None and not _alive(engine.pid):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _alive(pid: int | None) -> bool:
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+        return status != "Z"
+    return True

@@ -1,0 +1,70 @@
+"""What `ft status` and `ft engine status` know of the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ftagent.atomic import read_json
+from ftagent.context import Context
+from ftagent.engine_process import find_engine
+from ftagent.errors import FtError, NotHere
+
+
+def engine_report(context: Context) -> dict[str, Any]:
+    """`state` is `stopped`, or what `/ready` says; unknown values are None."""
+    engine = find_engine(context.paths)
+    log = context.paths.engine_log
+    report: dict[str, Any] = {
+        "state": "stopped",
+        "url": None,
+        "pid": None,
+        "version": None,
+        "model": None,
+        "window_tokens": None,
+        "kv_tokens": None,
+        "phase": None,
+        "progress": None,
+        "eta_s": None,
+        "log": str(log) if log.exists() else None,
+    }
+    if engine is None:
+        return report
+    try:
+        ready = engine.ready_state()
+    except FtError:
+        return report
+    report.update(
+        state=ready.get("state") or ("ready" if ready["ready"] else "starting"),
+        url=engine.url.text,
+        pid=engine.pid,
+        version=engine.version,
+        model=ready.get("model") or engine.model,
+        window_tokens=ready.get("window"),
+        kv_tokens=ready.get("kv_tokens"),
+        phase=ready.get("phase"),
+        progress=ready.get("progress"),
+        eta_s=ready.get("eta_s"),
+    )
+    return report
+
+
+def running_client(context: Context) -> Any:
+    """The client of the running engine. Raises NotHere (exit 3)."""
+    engine = find_engine(context.paths)
+    if engine is None:
+        stale = "its runtime file is stale" if read_json(context.paths.engine_file) else "none was started"
+        raise NotHere(f"No engine is running ({stale}).", "ft engine start", code="FT-E0302 engine-not-running")
+    return engine.client
+
+
+def describe(report: dict[str, Any]) -> str:
+    """One line."""
+    if report["state"] == "stopped":
+        return "stopped"
+    parts = [str(report["state"])]
+    if report["phase"] and report["phase"] != report["state"]:
+        parts.append(str(report["phase"]))
+    parts += [str(report["model"] or "-"), str(report["url"]), f"pid {report['pid'] or '-'}"]
+    if report["window_tokens"]:
+        parts.append(f"window {report['window_tokens']:,} tokens")
+    return "  ".join(parts)

@@ -1,0 +1,1 @@
+"""plan (pure) → preview → apply → run."""

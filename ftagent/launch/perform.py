@@ -1,0 +1,74 @@
+"""A plan in force: files written, lease held, agent running, receipt at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ftagent import sessions
+from ftagent.engine_process import RunningEngine
+from ftagent.errors import FtError
+from ftagent.launch import receipt
+from ftagent.launch.apply import apply
+from ftagent.launch.events import Events
+from ftagent.launch.plan import Plan
+from ftagent.launch.run import exec_agent, run_agent
+from ftagent.output import note
+from ftagent.paths import Paths
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    plan: Plan
+    engine: RunningEngine
+    paths: Paths
+    record: dict[str, Any]
+
+
+def prepare(plan: Plan, engine: RunningEngine, paths: Paths) -> Prepared:
+    """Writes the plan's files and the session's record."""
+    return Prepared(plan, engine, paths, apply(plan, paths))
+
+
+def run_prepared(prepared: Prepared, events: Events, become: bool) -> int:
+    """The agent's exit code. With `become` this process turns into the agent and does not return."""
+    plan, paths = prepared.plan, prepared.paths
+    session = plan.session
+    for warning in plan.warnings:
+        events.warn(warning.code, plan.masked(warning.text), warning.fix)
+    mark = "scripted replay, " if plan.scripted else ""
+    events.say(
+        "launching",
+        f"{plan.request.harness.name} on {plan.engine.model} ({mark}window {plan.window_tokens:,} tokens), "
+        f"session {session.name} ({session.id})",
+        session=session.id,
+        scripted=plan.scripted,
+    )
+    lease = sessions.take_lease(paths, session.id, inheritable=become)
+    started: dict[str, Any] = {"pid": os.getpid(), "start": sessions.now(), "end": None, "exit": None}
+    prepared.record["runs"].append(started)
+    sessions.save(session.state_dir, prepared.record)
+    if become:
+        exec_agent(plan.argv, plan.environment, session.cwd)
+    try:
+        code = run_agent(plan.argv, plan.environment, session.cwd)
+    except FtError as error:
+        started.update(end=sessions.now(), exit=error.exit_code)
+        sessions.save(session.state_dir, prepared.record)
+        raise
+    finally:
+        sessions.drop_lease(paths, session.id, lease)
+    started.update(end=sessions.now(), exit=code)
+    records = receipt.fetch_records(prepared.engine.client, session.id)
+    summary = receipt.summarise(records) if records is not None else None
+    prepared.record["stats"] = summary
+    with contextlib.suppress(OSError):  # the agent's exit code matters more than our record
+        sessions.save(session.state_dir, prepared.record)
+    text = receipt.render(summary, session.name, session.id)
+    if events.as_json:
+        events.say("ended", text, exit=code, session=session.id, receipt=summary)
+    elif not events.quiet:
+        note(text)
+    return code

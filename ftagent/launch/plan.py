@@ -1,0 +1,301 @@
+"""The plan of a launch: pure data, built once before the engine is asked and once with its answer.
+
+The same object is shown by the preview, printed as JSON, written by apply and executed by run.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ftagent.errors import FtError, UsageError
+from ftagent.launch.environment import filter_environment, loopback_past_proxies
+from ftagent.launch.find import in_range
+from harnesses.contract import EnvVar, Harness, HarnessError, Injection, LaunchContext, PlannedFile, Warning_
+
+SCHEMA = "ft.plan/1"
+MASK = "ft_sess_****"
+NO_SESSION = "s-0000000000"  # stands for the id that the engine gives at launch
+NO_TOKEN = "ft_sess_0"  # noqa: S105 - stands for the token that the engine gives at launch
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What is known of the engine. `window_tokens` is measured when it runs, else predicted from the model's manifest."""
+
+    url: str
+    running: bool
+    command: list[str]  # what would start it; [] when it runs or must not be started
+    model: str
+    window_tokens: int
+    toy: bool
+    needs_pull: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """`id` and `token` are placeholders until the engine has given them (`assigned`)."""
+
+    name: str
+    root: Path
+    cwd: Path
+    branch: str | None
+    state_dir: Path
+    id: str = NO_SESSION
+    token: str = NO_TOKEN
+    assigned: bool = False
+    max_output_tokens: int | None = None  # the engine's own, when it has said
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """What the user asked for, and what was found on this machine."""
+
+    harness: Harness
+    args: list[str]
+    home: Path
+    env: Mapping[str, str]
+    executable: Path | None
+    skipped_executables: list[str] = field(default_factory=list)
+    version: str | None = None
+    ctx_tokens: int | None = None
+    max_output_tokens: int | None = None
+    keep_env: Sequence[str] = ()
+    scrub: Sequence[str] = ()
+    script: dict[str, Any] | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    request: LaunchRequest
+    session: SessionState
+    engine: EngineState
+    window_tokens: int
+    max_output_tokens: int
+    injection: Injection
+    environment: dict[str, str]  # complete, with secrets: for the child only
+    set_variables: list[EnvVar]  # what ft sets, with reasons
+    removed_variables: list[str]  # names that look like credentials or were asked to go
+    warnings: list[Warning_]
+    files_before: dict[str, str]  # text of planned files that exist, for the diff
+
+    @property
+    def argv(self) -> list[str]:
+        """With the program first; its plain name where it is not installed."""
+        adapter = self.request.harness.adapter
+        program = str(self.request.executable or (adapter.executables[0] if adapter.executables else adapter.name))
+        return [program, *self.injection.argv]
+
+    @property
+    def scripted(self) -> bool:
+        return self.request.script is not None
+
+    def masked(self, text: str) -> str:
+        return text.replace(self.session.token, MASK)
+
+    def to_json(self) -> dict[str, Any]:
+        """`ft.plan/1`, without secrets."""
+        session, engine = self.session, self.engine
+        return {
+            "schema": SCHEMA,
+            "agent": {
+                "name": self.request.harness.name,
+                "version": self.request.version,
+                "path": None if self.request.executable is None else str(self.request.executable),
+            },
+            "session": {
+                "id": session.id if session.assigned else None,
+                "name": session.name,
+                "new": True,
+                "token": MASK,
+                "project": str(session.root),
+                "cwd": str(session.cwd),
+                "branch": session.branch,
+                "state_dir": str(session.state_dir),
+                "harness_ids": list(self.injection.harness_ids) if session.assigned else [],
+            },
+            "scripted": self.scripted,
+            "argv": [self.masked(word) for word in self.argv],
+            "env": {
+                "set": [
+                    {
+                        "name": variable.name,
+                        "value": MASK if variable.secret else self.masked(variable.value),
+                        "why": variable.why,
+                        "replaces": variable.replaces,
+                    }
+                    for variable in self.set_variables
+                ],
+                "unset": self.removed_variables,
+            },
+            "files": [self._file_json(file) for file in self.injection.files],
+            "engine": {
+                "url": engine.url,
+                "running": engine.running,
+                "start_command": engine.command or None,
+                "model": engine.model,
+                "quality": "toy" if engine.toy else None,
+                "pull_first": engine.needs_pull,
+                "window_tokens": self.window_tokens,
+                "window_source": "engine" if engine.running else "predicted",
+                "max_output_tokens": self.max_output_tokens,
+            },
+            "forecast": {
+                "prompt_tokens": None,
+                "ttft_cold_s": None,
+                "ttft_warm_s": None,
+                "watchdog_s": self.injection.watchdog_s,
+                "watchdog_default_s": self.injection.watchdog_default_s,
+                "verdict": "no data",
+            },
+            "warnings": [{"code": w.code, "text": self.masked(w.text), "fix": w.fix} for w in self.warnings],
+        }
+
+    def _file_json(self, file: PlannedFile) -> dict[str, Any]:
+        before = self.files_before.get(str(file.path))
+        lines = difflib.unified_diff(
+            (before or "").splitlines(keepends=True),
+            self.masked(file.text).splitlines(keepends=True),
+            fromfile=str(file.path) if before is not None else "/dev/null",
+            tofile=str(file.path),
+        )
+        return {
+            "path": str(file.path),
+            "action": "create" if before is None else "replace",
+            "why": file.why,
+            "diff": "".join(lines),
+            "sha_before": None,
+        }
+
+
+def build(request: LaunchRequest, session: SessionState, engine: EngineState, files: Mapping[str, str]) -> Plan:
+    """Pure. `files` are the texts of the paths that `paths_to_read` named.
+
+    Raises UsageError when numbers do not fit, FtError with the adapter's own code when it refuses.
+    """
+    window, max_output, warnings = _budget(request, session, engine)
+    context = launch_context(request, session, engine, window, max_output, files)
+    try:
+        injection = request.harness.adapter.inject(context)
+    except HarnessError as error:
+        raise FtError(error.message, error.hint, code="FT-E0420 launch-refused", exit_code=error.code) from None
+    for file in injection.files:
+        if not file.path.is_relative_to(session.state_dir):
+            raise FtError(
+                f"The harness {request.harness.name!r} wants to write outside the session's folder: {file.path}.",
+                "Correct its adapter.py.",
+                code="FT-E0110 broken-harness",
+            )
+    filtered = filter_environment(request.env, request.keep_env, request.scrub)
+    set_variables = [*injection.env, *_proxy_variables(filtered.kept)]
+    environment = {name: value for name, value in filtered.kept.items() if name not in injection.unset}
+    environment.update({variable.name: variable.value for variable in set_variables})
+    asked = {name for name in (*request.scrub, *injection.unset) if name in request.env}
+    removed = sorted((set(filtered.dropped_credentials) | asked) - {variable.name for variable in set_variables})
+    return Plan(
+        request=request,
+        session=session,
+        engine=engine,
+        window_tokens=window,
+        max_output_tokens=max_output,
+        injection=injection,
+        environment=environment,
+        set_variables=set_variables,
+        removed_variables=removed,
+        warnings=[*_own_warnings(request, engine), *warnings, *injection.warnings],
+        files_before={str(file.path): files[str(file.path)] for file in injection.files if str(file.path) in files},
+    )
+
+
+def paths_to_read(request: LaunchRequest, session: SessionState, engine: EngineState) -> list[Path]:
+    """The configuration files that the agent will read."""
+    window, max_output, _ = _budget(request, session, engine)
+    return request.harness.adapter.reads(launch_context(request, session, engine, window, max_output, {}))
+
+
+def launch_context(
+    request: LaunchRequest,
+    session: SessionState,
+    engine: EngineState,
+    window_tokens: int,
+    max_output_tokens: int,
+    files: Mapping[str, str],
+) -> LaunchContext:
+    return LaunchContext(
+        executable=request.executable,
+        version=request.version,
+        args=tuple(request.args),
+        cwd=session.cwd,
+        home=request.home,
+        env=request.env,
+        session_id=session.id,
+        token=session.token,
+        base_url=f"{engine.url}/s/{session.id}",
+        model=engine.model,
+        window_tokens=window_tokens,
+        max_output_tokens=max_output_tokens,
+        state_dir=session.state_dir,
+        force=request.force,
+        files=files,
+    )
+
+
+def _budget(request: LaunchRequest, session: SessionState, engine: EngineState) -> tuple[int, int, list[Warning_]]:
+    """Window and output tokens told to the agent. A window the engine does not have is never promised."""
+    window = request.ctx_tokens or engine.window_tokens
+    warnings: list[Warning_] = []
+    if window > engine.window_tokens:
+        if not request.force:
+            raise UsageError(
+                f"--ctx {window} is more than the engine's window of {engine.window_tokens} tokens.",
+                "Leave --ctx out, serve with a larger --kv, or go on with --force.",
+            )
+        warnings.append(
+            Warning_(
+                "FT-W0120 window-exceeded", f"The agent is told {window} tokens, the engine has {engine.window_tokens}."
+            )
+        )
+    max_output = request.max_output_tokens or session.max_output_tokens or min(8192, window // 4)
+    if max_output >= window:
+        raise UsageError(
+            f"--max-output {max_output} leaves nothing of the window of {window} tokens.", "Use a smaller one."
+        )
+    return window, max_output, warnings
+
+
+def _own_warnings(request: LaunchRequest, engine: EngineState) -> list[Warning_]:
+    adapter = request.harness.adapter
+    warnings = []
+    if request.executable is None:
+        reasons = "; ".join(request.skipped_executables)
+        text = f"{adapter.title} cannot run: {reasons}." if reasons else f"{adapter.title} is not installed."
+        warnings.append(Warning_("FT-W0101 agent-missing", text, adapter.install_hint))
+    elif request.skipped_executables:
+        text = "Passed over: " + "; ".join(request.skipped_executables) + "."
+        warnings.append(Warning_("FT-W0104 candidate-skipped", text, "Remove it from PATH, or repair it."))
+    known = request.harness.declaration.get("versions")
+    if request.version and isinstance(known, str) and not in_range(request.version, known):
+        text = f"{adapter.title} {request.version} has not been checked ({known} has); the safest settings are used."
+        warnings.append(Warning_("FT-W0105 version-unknown", text))
+    if engine.toy:
+        text = f"{engine.model} shows that everything works; it has toy quality as an agent."
+        warnings.append(Warning_("FT-W0106 toy-quality", text, "Choose another model with -m, see: ft models ls"))
+    if request.script is not None:
+        warnings.append(
+            Warning_("FT-W0107 scripted", "Replies are forced to a script: scripted replay, not the model's own.")
+        )
+    return warnings
+
+
+def _proxy_variables(kept: Mapping[str, str]) -> list[EnvVar]:
+    why = "keeps requests to this machine away from the proxy"
+    return [EnvVar(name, value, why) for name, value in loopback_past_proxies(kept).items()]
+
+
+def with_assigned(session: SessionState, session_id: str, token: str, sessions_dir: Path) -> SessionState:
+    """The session under the id that the engine gave it."""
+    return replace(session, id=session_id, token=token, assigned=True, state_dir=sessions_dir / session_id)

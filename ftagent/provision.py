@@ -1,0 +1,178 @@
+"""Which engine a command uses: the one named by URL, the one that runs, or a new one, with its model made first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ftagent.atomic import read_json
+from ftagent.config import Settings
+from ftagent.context import Context
+from ftagent.engine_client import EngineClient, EngineUrl, parse_engine_url
+from ftagent.engine_command import run_engine_tool
+from ftagent.engine_process import (
+    RunningEngine,
+    Show,
+    find_engine,
+    serve_arguments,
+    start_engine,
+    wait_ready,
+)
+from ftagent.errors import Conflict, EngineNotReady, FtError, LaunchFailed, NotHere, Refused
+from ftagent.models import LocalModel, find_model
+from ftagent.output import note
+from ftagent.paths import ensure
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """What the user said about the engine. `model` is None unless it was named in this very command."""
+
+    settings: Settings
+    model: str | None
+    start: bool = True
+    wait: bool = True
+    force: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What would be used, without changing anything. `running` None: `model` would be started at `url`."""
+
+    url: EngineUrl
+    running: RunningEngine | None
+    model: LocalModel
+    ready: dict[str, Any]  # the body of /ready, {} when it is not running
+
+    @property
+    def window_tokens(self) -> int | None:
+        for source in (self.ready.get("window"), self.model.window_tokens):
+            if isinstance(source, int) and source > 0:
+                return source
+        return None
+
+
+def remote_engine(url: EngineUrl, context: Context, force: bool) -> RunningEngine:
+    """An engine named by URL. Raises Refused before a secret would go to another machine unasked."""
+    token = context.env.get("FT_ENGINE_TOKEN")
+    if url.loopback:
+        record = read_json(context.paths.engine_file) or {}
+        if record.get("port") == url.port:
+            token = token or record.get("admin_token")
+    elif not force:
+        raise Refused(
+            f"{url.text} is another machine: the engine's token and everything the agent reads would go there.",
+            "If that is what you want, add --force and set FT_ENGINE_TOKEN.",
+            code="FT-E0430 remote-engine",
+        )
+    if not token:
+        raise Refused(f"No token for the engine at {url.text}.", "Set FT_ENGINE_TOKEN to its admin token.")
+    client = EngineClient(url, token)
+    _, health = client.call("GET", "/health", timeout_s=5.0)
+    fields = health if isinstance(health, dict) else {}
+    if "nonce" not in fields:
+        raise Conflict(f"What answers at {url.text} is not an ft engine.", "Check the URL: --engine URL")
+    return RunningEngine(client, None, None, fields.get("version"))
+
+
+def look(choice: EngineChoice, context: Context) -> Prospect:
+    """Reads only: the running engine if there is one, else the model that would be served."""
+    settings = choice.settings
+    models_dir = context.models_dir(settings)
+    named = settings.optional_text("engine")
+    if named is not None:
+        running: RunningEngine | None = remote_engine(parse_engine_url(named), context, choice.force)
+    else:
+        running = find_engine(context.paths)
+    if running is None:
+        model = find_model(choice.model or settings.text("model"), models_dir, context.cwd)
+        kv = settings.optional_number("kv")
+        if kv is not None and model.window_tokens is not None:
+            model = LocalModel(model.name, model.reference, model.directory, min(kv, model.window_tokens), model.toy)
+        return Prospect(parse_engine_url(f"http://127.0.0.1:{settings.number('port')}"), None, model, {})
+    ready = running.ready_state()
+    served = str(ready.get("model") or running.model or "")
+    if choice.model is not None and served:
+        wanted = find_model(choice.model, models_dir, context.cwd) if named is None else None
+        if served not in ({wanted.name, wanted.reference} if wanted else {choice.model}):
+            raise Conflict(
+                f"The engine serves {served}, and you asked for {choice.model}.",
+                f"ft engine stop, then again; or leave -m out to use {served}.",
+                code="FT-E0612 other-model",
+            )
+    return Prospect(running.url, running, _served_model(served, context, settings), ready)
+
+
+def _served_model(served: str, context: Context, settings: Settings) -> LocalModel:
+    try:
+        return find_model(served, context.models_dir(settings), context.cwd)
+    except FtError:
+        return LocalModel(served, served, None, None, False)
+
+
+def start_command(prospect: Prospect, choice: EngineChoice, context: Context) -> list[str]:
+    """The `ft serve` line that a plan shows; [] when nothing would be started."""
+    if prospect.running is not None or not choice.start:
+        return []
+    command = ["ft", "serve", "--model", prospect.model.reference, "--port", str(prospect.url.port)]
+    kv = choice.settings.optional_number("kv")
+    return command + (["--kv", str(kv)] if kv is not None else [])
+
+
+def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
+    """A running engine, ready unless `wait` is off. Makes the model and starts the engine where needed."""
+    prospect = look(choice, context)
+    settings = choice.settings
+    silence_s = float(settings.number("wait"))
+    running = prospect.running
+    if running is None:
+        if not choice.start:
+            raise NotHere("No engine is running.", "ft engine start", code="FT-E0302 engine-not-running")
+        models_dir = context.models_dir(settings)
+        if not prospect.model.pulled:
+            pull_model(prospect.model.name, context, settings, choice.quiet)
+        ensure(context.paths.state)
+        running, _ = start_engine(
+            serve_arguments(prospect.model, settings, models_dir, context.paths),
+            settings.number("port"),
+            context.paths,
+            context.env,
+            show,
+            silence_s,
+        )
+    if choice.wait:
+        ready = wait_ready(running, context.paths.engine_log, show, silence_s)
+    else:
+        ready = running.ready_state()
+    served = str(ready.get("model") or running.model or prospect.model.name)
+    if choice.model is not None and served not in (prospect.model.name, prospect.model.reference, choice.model):
+        raise Conflict(f"The engine serves {served}, and you asked for {choice.model}.", "ft engine stop, then again.")
+    return Prospect(running.url, running, _served_model(served, context, settings), ready)
+
+
+def pull_model(name: str, context: Context, settings: Settings, quiet: bool) -> None:
+    """Raises EngineNotReady when the model cannot be made here. Its progress goes to stderr."""
+    if not quiet:
+        note(f"ft: the model {name} is not here yet; making it (once)")
+    models_dir = ensure(context.models_dir(settings))
+    code = run_engine_tool(context.env, "models", "pull", name, "--models-dir", str(models_dir), output_to_stderr=True)
+    if code != 0:
+        raise EngineNotReady(
+            f"The model {name} could not be made (exit code {code}).",
+            f"ft models pull {name}",
+            code="FT-E0513 no-model",
+        )
+
+
+def register_session(engine: RunningEngine, body: dict[str, Any]) -> dict[str, Any]:
+    """POST /v1/sessions. The answer has at least `id` and `token`; raises LaunchFailed otherwise."""
+    try:
+        answer = engine.client.post("/v1/sessions", body)
+    except EngineNotReady:
+        raise
+    except FtError as error:
+        raise LaunchFailed(f"The engine did not accept the session: {error.message}", error.hint) from None
+    if not isinstance(answer, dict) or not answer.get("id") or not answer.get("token"):
+        raise LaunchFailed("The engine's answer to the new session has no id or no token.", "ft engine logs")
+    return answer

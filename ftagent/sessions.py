@@ -1,0 +1,144 @@
+"""Session records: one folder per session, written by `ft launch`, so that one broken file never hides the others."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ftagent.atomic import read_json, write_json
+from ftagent.errors import Conflict, NotHere, UsageError
+from ftagent.paths import Paths, ensure
+
+SCHEMA = "ft.session/1"
+
+
+def now() -> str:
+    """RFC 3339, UTC, whole seconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def project_id(root: Path) -> str:
+    return hashlib.sha256(str(root).encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """`record` is the document of session.json; None when it cannot be read (status `unreadable`)."""
+
+    id: str
+    directory: Path
+    record: dict[str, Any] | None
+
+    def field(self, *keys: str) -> Any:
+        value: Any = self.record
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    @property
+    def last_run(self) -> dict[str, Any]:
+        runs = self.field("runs")
+        return runs[-1] if isinstance(runs, list) and runs and isinstance(runs[-1], dict) else {}
+
+    def status(self, paths: Paths) -> str:
+        """Derived, never stored: running, ended, prepared (configured but not started) or unreadable."""
+        if self.record is None:
+            return "unreadable"
+        if lease_is_held(paths, self.id):
+            return "running"
+        return "ended" if self.last_run else "prepared"
+
+
+def all_sessions(paths: Paths) -> list[Session]:
+    """Newest first."""
+    found = [
+        Session(folder.name, folder, read_json(folder / "session.json"))
+        for folder in paths.sessions.glob("s-*")
+        if folder.is_dir()
+    ]
+    return sorted(found, key=lambda session: str(session.field("created") or ""), reverse=True)
+
+
+def find_session(paths: Paths, wanted: str) -> Session:
+    """By name, id, or unique beginning of an id (from 4 characters). Raises NotHere or UsageError."""
+    sessions = all_sessions(paths)
+    exact = [session for session in sessions if wanted in (session.id, session.field("name"))]
+    if exact:
+        return exact[0]
+    prefix = wanted if wanted.startswith("s-") else "s-" + wanted
+    near = [session for session in sessions if len(wanted) >= 4 and session.id.startswith(prefix)]
+    if len(near) > 1:
+        raise UsageError(f"{wanted!r} names {len(near)} sessions.", "Type more of the id: ft ls")
+    if not near:
+        raise NotHere(f"There is no session {wanted!r}.", "ft ls", code="FT-E0301 no-session")
+    return near[0]
+
+
+def choose_name(agent: str, wanted: str | None, root: Path, sessions: Iterable[Session]) -> str:
+    """`claude`, then `claude-2` … unique within the project. Raises Conflict when the wanted name is taken."""
+    taken = {session.field("name") for session in sessions if session.field("project", "root") == str(root)}
+    if wanted is not None:
+        if wanted in taken:
+            raise Conflict(
+                f"The name {wanted!r} is taken in this project.", "Choose another: -n NAME", code="FT-E0611 name-taken"
+            )
+        return wanted
+    number = 1
+    while (name := agent if number == 1 else f"{agent}-{number}") in taken:
+        number += 1
+    return name
+
+
+def save(directory: Path, record: dict[str, Any]) -> None:
+    write_json(ensure(directory) / "session.json", record)
+
+
+def _lease_file(paths: Paths, session_id: str) -> Path:
+    return paths.leases / f"{session_id}.json"
+
+
+def start_time(pid: int) -> str | None:
+    """Clock ticks since boot at which the process started, which makes a pid unambiguous; None without /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def take_lease(paths: Paths, session_id: str, inheritable: bool = False) -> int:
+    """Marks the session alive for as long as the returned descriptor is open. The kernel drops the lock with the process."""
+    file = _lease_file(paths, session_id)
+    ensure(paths.runtime)
+    ensure(paths.leases)
+    write_json(file, {"pid": os.getpid(), "start_time": start_time(os.getpid()), "session": session_id})
+    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.set_inheritable(descriptor, inheritable)
+    return descriptor
+
+
+def drop_lease(paths: Paths, session_id: str, descriptor: int) -> None:
+    _lease_file(paths, session_id).unlink(missing_ok=True)
+    os.close(descriptor)
+
+
+def lease_is_held(paths: Paths, session_id: str) -> bool:
+    """Whether a process holds the lock; a file left by a dead one does not count."""
+    try:
+        descriptor = os.open(_lease_file(paths, session_id), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
