@@ -2,61 +2,121 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from engine.errors import FtError
+from engine.prompt import grammar, script
 from engine.prompt.conversation import Block, Conversation, Prompt
+from engine.prompt.dialects import find
+from engine.prompt.dialects.contract import Dialect
+from engine.prompt.echo import EchoMemory
+from engine.prompt.edits import edges
 from engine.prompt.output import OutputParser
-from engine.prompt.tokenizer import TokenStream
+from engine.prompt.render import Renderer
+from engine.prompt.template import ChatTemplate
+from engine.prompt.tokenizer import Tokenizer, TokenStream
 from engine.protocol import EditPoint
+from engine.weights.manifest import load_manifest
 
 
 class Language:
-    """Thread-safe for rendering: all mutable parts are bounded caches that never change a result's meaning."""
+    """Thread-safe: all mutable parts are bounded caches that never change a result's meaning.
 
-    thinking: bool
-    stop_ids: list[int]
+    `thinking` says whether the model thinks unless told otherwise; `stop_ids` are its end-of-turn tokens.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        dialect: Dialect,
+        stop_ids: Sequence[int],
+        thinking: bool,
+        preserve_thinking: bool = True,
+    ) -> None:
+        self.thinking = thinking
+        self.stop_ids = list(stop_ids)
+        self._tokenizer = tokenizer
+        self._dialect = dialect
+        self._echo = EchoMemory(tokenizer, self.stop_ids, dialect.markers)
+        ends = [text for token in self.stop_ids if (text := tokenizer.token(token))]
+        self._renderer = Renderer(tokenizer, template, dialect, self._echo, ends, thinking, preserve_thinking)
 
     @staticmethod
-    def load(model_dir: Path) -> Language:
-        """Read ftw.json, the tokenizer and the chat template of a model folder. Raises FtError naming the bad file."""
-        raise NotImplementedError
+    def load(model_dir: Path, preserve_thinking: bool = True) -> Language:
+        """Read ftw.json, the tokenizer and the chat template of a model folder. Raises FtError naming the bad file.
+
+        `preserve_thinking` asks templates that know the switch to keep the reasoning of earlier turns.
+        """
+        manifest = load_manifest(model_dir)
+        tokenizer = Tokenizer.load(manifest.path(manifest.tokenizer))
+        variables = _variables(manifest.path(manifest.config), tokenizer, manifest.eos_token_ids)
+        template = ChatTemplate.load(manifest.path(manifest.chat_template), variables)
+        dialect = find(manifest.dialect)
+        return Language(tokenizer, template, dialect, manifest.eos_token_ids, manifest.thinking, preserve_thinking)
 
     def render(self, conversation: Conversation) -> Prompt:
         """Token ids and spans of the next request. Raises BadRequest when the template refuses the conversation."""
-        raise NotImplementedError
+        return self._renderer.render(conversation)
 
     def edit_points(self, conversation: Conversation, prompt: Prompt) -> list[EditPoint]:
         """Positions in `prompt` where the next prompt may diverge, ascending, one per position."""
-        raise NotImplementedError
+        return edges.edit_points(conversation, prompt)
 
     def parser(self, conversation: Conversation) -> OutputParser:
-        """A parser for one answer to `conversation`."""
-        raise NotImplementedError
+        """A parser for one answer to `conversation`. Without tools, or with tool choice none, tool syntax is text."""
+        return self._dialect.parser(
+            conversation.tools,
+            thinking_open=self._renderer.thinking_open(conversation.thinking),
+            calls=bool(conversation.tools) and conversation.tool_choice.mode != "none",
+        )
 
     def stream(self) -> TokenStream:
         """An incremental detokeniser for one answer."""
-        raise NotImplementedError
+        return TokenStream(self._tokenizer, self.stop_ids)
 
     def grammar(self, conversation: Conversation) -> str | None:
         """The grammar that enforces the conversation's tool choice or response schema; None when anything goes.
 
-        Raises BadRequest for a schema feature that cannot be enforced.
+        Raises BadRequest for a choice of an unknown tool or a schema feature that cannot be enforced.
         """
-        raise NotImplementedError
+        thinking_open = self._renderer.thinking_open(conversation.thinking)
+        return grammar.compile_grammar(conversation, self._dialect, self._tokenizer.control, thinking_open)
 
-    def script_tokens(self, blocks: Sequence[Block]) -> list[int]:
-        """A scripted assistant turn as the model would generate it, ending with the end-of-turn token."""
-        raise NotImplementedError
+    def script_tokens(self, blocks: Sequence[Block], conversation: Conversation | None = None) -> list[int]:
+        """A scripted assistant turn as the model would generate it, ending with the end-of-turn token.
+
+        `conversation` is what it answers; without it, one with the model's default for thinking.
+        """
+        thinking_open = self._renderer.thinking_open(conversation.thinking if conversation else None)
+        runs = script.spell(blocks, self._dialect, thinking_open, self._tokenizer.control)
+        return [token for run in runs for token in self._tokenizer.encode_pieces(run)] + self.stop_ids[:1]
 
     def remember(self, blocks: Sequence[Block], ids: Sequence[int]) -> None:
-        """Keep the tokens of a generated turn, so that a history that repeats its blocks renders to the same tokens."""
-        raise NotImplementedError
+        """Keep the tokens of a generated turn, so that a history that repeats its blocks renders to the same tokens.
+
+        `blocks` are what the client was sent, with its tool-call ids; `ids` all tokens after the generation prefix.
+        """
+        self._echo.remember(blocks, ids)
 
     def encode(self, text: str) -> list[int]:
         """Plain text to ids; control-token syntax in it stays text. Adds no begin or end token."""
-        raise NotImplementedError
+        return list(self._tokenizer.encode(text))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Ids to text, control tokens included."""
-        raise NotImplementedError
+        return self._tokenizer.decode(ids)
+
+
+def _variables(config: Path, tokenizer: Tokenizer, stop_ids: Sequence[int]) -> dict[str, Any]:
+    """The token texts that templates refer to by name."""
+    try:
+        data = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FtError(f"{config} cannot be read as JSON ({error}).", f"ft models pull {config.parent.name}") from None
+    data = data if isinstance(data, dict) else {}
+    ids = {"bos_token": data.get("bos_token_id"), "eos_token": next(iter(stop_ids), None), "pad_token": None}
+    return {name: tokenizer.token(token) or "" if isinstance(token, int) else "" for name, token in ids.items()}

@@ -129,5 +129,3 @@ def _tojson(
 
 def _raise_exception(message: str) -> None:
     raise TemplateError(message)
-
-

@@ -49,7 +49,7 @@ class Tokenizer:
             return []
         ids = self._cache.get(text)
         if ids is None:
-            ids = self._plain.encode(text, add_special_tokens=False).ids
+            ids = self._plain.encode(_encodable(text), add_special_tokens=False).ids
             self._cache.put(text, ids, 2 * len(text) + 36 * len(ids) + 200)
         return ids
 
@@ -131,6 +131,11 @@ class TokenStream:
 
     def _advance(self) -> None:
         self._context, self._pending = self._pending, []
+
+
+def _encodable(text: str) -> str:
+    """JSON can escape half a character; as UTF-8 that becomes U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,1 @@
+"""How a conversation changes between two requests: where its prompt may diverge, as positions in the rendered tokens."""

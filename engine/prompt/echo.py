@@ -1,0 +1,124 @@
+"""History fidelity: a turn that comes back as the model generated it renders to the very tokens the model generated.
+
+Text does not determine tokens, and clients re-serialise arguments. Without this, a turn's second life could differ from
+its first by one token and the cache would lose everything behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.prompt.conversation import Block, Text, Thinking, ToolCall
+from engine.prompt.dialects.contract import Markers
+from engine.prompt.dialects.json_scan import strict_object
+from engine.prompt.lru import ByteLru
+from engine.prompt.tokenizer import Tokenizer, TokenStream
+
+_LIMIT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The generated tokens of one turn without the end-of-turn token; `ends` holds one token position for each block."""
+
+    ids: tuple[int, ...]
+    text: str
+    ends: tuple[int, ...]
+
+
+class EchoMemory:
+    """Bounded; forgetting a turn only makes its next rendering the canonical one."""
+
+    def __init__(self, tokenizer: Tokenizer, stop_ids: Sequence[int], markers: Mapping[str, Markers]) -> None:
+        self._tokenizer = tokenizer
+        self._stop_ids = frozenset(stop_ids)
+        self._markers = markers
+        self._turns: ByteLru[bytes, Echo] = ByteLru(_LIMIT_BYTES)
+
+    def remember(self, blocks: Sequence[Block], ids: Sequence[int]) -> None:
+        """Keep `ids`, as generated after the generation prefix, for the turn that `blocks` came from."""
+        kept = list(ids)
+        while kept and kept[-1] in self._stop_ids:
+            kept.pop()
+        merged = merge(blocks)
+        if not merged or not kept:
+            return
+        echo = self._measure(merged, kept)
+        size = 40 * len(kept) + 4 * len(echo.text) + 300
+        for by_id in (True, False):
+            self._turns.put(_key(merged, by_id), echo, size)
+
+    def recall(self, blocks: Sequence[Block]) -> Echo | None:
+        """The turn's tokens: calls are recognised by their id, or by name and arguments when ids were replaced."""
+        merged = merge(blocks)
+        if not merged:
+            return None
+        return self._turns.get(_key(merged, True)) or self._turns.get(_key(merged, False))
+
+    def _measure(self, blocks: Sequence[Block], ids: list[int]) -> Echo:
+        stream = TokenStream(self._tokenizer, ())
+        offsets, length, pieces = [], 0, []
+        for token in ids:
+            pieces.append(stream.feed([token]))
+            length += len(pieces[-1])
+            offsets.append(length)
+        text = "".join(pieces) + stream.finish()
+        ends, position = [], 0
+        for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+            position = self._end(text, position, block, following)
+            ends.append(next((i + 1 for i, offset in enumerate(offsets) if offset >= position), len(ids)))
+        ends[-1] = len(ids)
+        return Echo(tuple(ids), text, tuple(ends))
+
+    def _end(self, text: str, start: int, block: Block, following: Block | None) -> int:
+        if isinstance(block, Text):
+            found = text.find(self._markers["tool_call"].open, start) if isinstance(following, ToolCall) else -1
+            return found if found >= 0 else len(text)
+        close = self._markers["thinking" if isinstance(block, Thinking) else "tool_call"].close
+        found = text.find(close, start)
+        return found + len(close) if found >= 0 else len(text)
+
+
+def merge(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks that leave a trace in the text: empty and opaque ones dropped, neighbours of one kind joined."""
+    merged: list[Block] = []
+    for block in blocks:
+        last = merged[-1] if merged else None
+        if isinstance(block, Text):
+            if isinstance(last, Text):
+                merged[-1] = Text(last.text + block.text)
+            elif block.text.strip():
+                merged.append(block)
+        elif isinstance(block, Thinking):
+            if block.opaque or not block.text.strip():
+                continue
+            if isinstance(last, Thinking):
+                merged[-1] = Thinking(last.text + block.text)
+            else:
+                merged.append(block)
+        else:
+            merged.append(block)
+    return merged
+
+
+def _key(blocks: Sequence[Block], by_id: bool) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for block in blocks:
+        if isinstance(block, Thinking):
+            part = ["thinking", block.text.strip()]
+        elif isinstance(block, Text):
+            part = ["text", block.text.strip()]
+        elif isinstance(block, ToolCall):
+            part = ["id", block.id] if by_id else ["call", block.namespace, block.name, _canonical(block.arguments)]
+        else:
+            part = [type(block).__name__]
+        digest.update(json.dumps(part).encode() + b"\n")
+    return digest.digest()
+
+
+def _canonical(arguments: str) -> str:
+    value = strict_object(arguments or "{}")
+    return arguments if value is None else json.dumps(value, sort_keys=True)

@@ -1,0 +1,129 @@
+"""Constrained decoding: grammars for tool choice and JSON answers, and the matcher that turns one into token masks.
+
+A grammar is a self-contained JSON text in llguidance's format. The front compiles it, the worker matches it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from llguidance import LLMatcher, LLTokenizer
+
+from engine.errors import BadRequest
+from engine.prompt.conversation import Conversation, Tool
+from engine.prompt.dialects.contract import Dialect, visible_name
+
+# Free whitespace lets a model idle forever between two JSON tokens.
+_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def compile_grammar(
+    conversation: Conversation, dialect: Dialect, control: Mapping[str, int], thinking_open: bool
+) -> str | None:
+    """The grammar of a whole answer, or None when nothing has to be enforced.
+
+    `control` maps control-token texts to ids; `thinking_open` says that the prompt already opened the thinking, which the
+    answer then closes first. Raises BadRequest for an unknown tool or a schema feature that cannot be enforced.
+    """
+    bodies = []
+    if conversation.response_schema is not None:
+        schema = conversation.response_schema or {"type": "object"}
+        bodies.append(("the response schema", f"%json {json.dumps(_laid_out(schema))}"))
+    mode = conversation.tool_choice.mode
+    if mode in ("required", "named") or (bodies and mode == "auto"):
+        marks = dialect.markers["tool_call"]
+        for tool in _callable_tools(conversation):
+            body = dialect.call_grammar(visible_name(tool), _laid_out({"type": "object", **tool.parameters}))
+            rule = f"{_literal(marks.open, control)} {body} {_literal(marks.close, control)}"
+            bodies.append((f"the parameters of tool {visible_name(tool)!r}", rule))
+    if mode in ("required", "named"):
+        bodies = [body for body in bodies if body[0] != "the response schema"]
+    if not bodies:
+        return None
+    for what, body in bodies:
+        _check(what, _grammar([body], ""))
+    thinking = ""
+    if thinking_open:
+        close = dialect.markers["thinking"].close
+        if close in control:
+            thinking = f"thinking: /(.|\\n)*/ {_literal(close, control)} /\\n{{0,2}}/\n"
+        else:
+            thinking = f"thinking: reason /\\n{{0,2}}/\nreason[suffix={json.dumps(close)}]: /(.|\\n)*/\n"
+    result = _grammar([body for _, body in bodies], thinking)
+    _check("the tool choice", result)
+    return result
+
+
+def _callable_tools(conversation: Conversation) -> Sequence[Tool]:
+    choice = conversation.tool_choice
+    if choice.mode != "named":
+        if choice.mode == "required" and not conversation.tools:
+            raise BadRequest("tool_choice asks for a tool call, but the request has no tools.", "Send tools.")
+        return conversation.tools
+    named = [tool for tool in conversation.tools if choice.name in (tool.name, visible_name(tool))]
+    if not named:
+        raise BadRequest(
+            f"tool_choice names {choice.name!r}, which is not among the request's tools.", "Name one of the tools."
+        )
+    return named[:1]
+
+
+def _laid_out(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "x-guidance": _LAYOUT}
+
+
+def _literal(text: str, control: Mapping[str, int]) -> str:
+    return f"<[{control[text]}]>" if text in control else json.dumps(text)
+
+
+def _grammar(bodies: Sequence[str], thinking: str) -> str:
+    rules = "".join(f"body{i}: {body}\n" for i, body in enumerate(bodies))
+    choice = " | ".join(f"body{i}" for i in range(len(bodies)))
+    lark = f"start: {'thinking ' if thinking else ''}answer\nanswer: {choice}\n{thinking}{rules}"
+    return json.dumps({"grammars": [{"lark_grammar": lark}]})
+
+
+def _check(what: str, grammar: str) -> None:
+    failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
+    if failed:
+        reason = (messages[0].splitlines() or ["unknown"])[0].split("failed to compile JSON schema: ")[-1]
+        raise BadRequest(f"{what} cannot be enforced: {reason}", "Leave these features out of the schema.")
+    if messages:
+        raise BadRequest(f"{what} cannot be enforced exactly: {messages[0]}", "Leave these features out of the schema.")
+
+
+@lru_cache(maxsize=2)
+def load_tokenizer(path: Path, vocab_size: int, stop_ids: tuple[int, ...]) -> LLTokenizer:
+    """The tokenizer as the matcher needs it; building it takes about a second, so it is shared.
+
+    `vocab_size` is the width of the model's logits, which may exceed the tokenizer's.
+    """
+    return LLTokenizer(path.read_text(encoding="utf-8"), n_vocab=vocab_size, eos_token=list(stop_ids))
+
+
+class Matcher:
+    """Follows one answer through a grammar. Not thread-safe."""
+
+    def __init__(self, tokenizer: LLTokenizer, grammar: str) -> None:
+        """Raises BadRequest when the grammar cannot be compiled."""
+        self._mask_bytes = (tokenizer.vocab_size + 7) // 8
+        self._matcher = LLMatcher(tokenizer, grammar, log_level=0)
+        if self._matcher.is_error():
+            raise BadRequest(f"The grammar cannot be compiled: {self._matcher.get_error()}", "Simplify the schema.")
+
+    def mask(self) -> bytes:
+        """Little-endian bit i set: token i may come next. End-of-turn tokens are allowed where the answer may end."""
+        return bytes(self._matcher.compute_bitmask())[: self._mask_bytes]
+
+    def advance(self, token: int) -> bool:
+        """Take the chosen token; False when the grammar does not allow it, and then nothing changes."""
+        return bool(self._matcher.try_consume_tokens([token]) == 1)
+
+    @property
+    def done(self) -> bool:
+        """True once the answer is complete and nothing can follow."""
+        return bool(self._matcher.is_stopped())

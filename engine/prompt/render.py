@@ -1,0 +1,169 @@
+"""Conversation to token ids and spans, through the model's own chat template.
+
+Every block is tokenised by itself, so spans are unions of whole tokens and nothing later can change an earlier token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.prompt.conversation import Conversation, Prompt, Span
+from engine.prompt.dialects.contract import Dialect
+from engine.prompt.echo import Echo, EchoMemory
+from engine.prompt.marking import Marks, align, leaf_of, messages_of, neutral, plain, tools_of
+from engine.prompt.normalise import Turn, head_tools, turns_of
+from engine.prompt.runs import Run, RunBuilder, cut_prefix
+from engine.prompt.template import ChatTemplate
+from engine.prompt.tokenizer import Tokenizer
+
+
+class Renderer:
+    """`ends` are the texts of the end-of-turn tokens; `thinking` is the model's default."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        dialect: Dialect,
+        echo: EchoMemory,
+        ends: Sequence[str],
+        thinking: bool,
+        preserve_thinking: bool = True,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._dialect = dialect
+        self._echo = echo
+        self._thinking = thinking
+        self._preserve_thinking = preserve_thinking
+        self._runs = RunBuilder(dialect.markers, ends, tokenizer.split)
+        on, off = self.generation_prefix(True), self.generation_prefix(False)
+        self._prefixes = sorted({on, off} - {""}, key=len, reverse=True)
+
+    def render(self, conversation: Conversation) -> Prompt:
+        """Raises BadRequest when the template refuses the conversation."""
+        turns = turns_of(conversation, self._template.traits, self._dialect)
+        tools = head_tools(conversation.tools) if self._template.traits.tools else []
+        options = self._options(conversation.thinking)
+
+        def text_of(spell: Any, generation: bool) -> str:
+            guarded = self._tokenizer.has_control
+            return self._template.render(
+                messages_of(turns, spell, guarded), tools_of(tools, spell, guarded), generation, options
+            )
+
+        marks = Marks()
+        marked, output, full = text_of(marks.mark, False), text_of(plain, False), text_of(plain, True)
+        segments = align(output, marked, marks)
+        if segments is not None:
+            runs = self._runs.build(segments)
+        else:
+            spell = neutral(self._tokenizer.has_control, self._tokenizer.split)
+            output, full = text_of(spell, False), text_of(spell, True)
+            runs = self._coarse(output, marked, marks)
+        generation = full[len(output) :] if full.startswith(output) else ""
+        prompt = self._assemble(runs, turns)
+        prompt.tokens.extend(self._tokenizer.encode_pieces(self._tokenizer.split(generation)))
+        if len(prompt.tokens) > prompt.end:
+            prompt.spans.append(Span(prompt.end, len(prompt.tokens), len(conversation.messages), -1, "generation"))
+        return prompt
+
+    def generation_prefix(self, thinking: bool | None) -> str:
+        """What the template appends to make the model answer."""
+        messages = [{"role": "user", "content": "q"}]
+        options = self._options(thinking)
+        before = self._template.render(messages, options=options)
+        after = self._template.render(messages, generation_prompt=True, options=options)
+        return after[len(before) :] if after.startswith(before) else ""
+
+    def thinking_open(self, thinking: bool | None) -> bool:
+        """True when the generation prefix already opens the thinking."""
+        marks, prefix = self._dialect.markers["thinking"], self.generation_prefix(thinking)
+        return prefix.rfind(marks.open) > prefix.rfind(marks.close)
+
+    def _options(self, thinking: bool | None) -> dict[str, Any]:
+        return {
+            "enable_thinking": self._thinking if thinking is None else thinking,
+            "preserve_thinking": self._preserve_thinking,
+        }
+
+    def _coarse(self, output: str, marked: str, marks: Marks) -> list[Run]:
+        """One run for each turn, when the template rewrites client text: leaves are not found in its output again."""
+        texts, marked_texts = self._runs.chunks(output), self._runs.chunks(marked)
+        runs = []
+        for index, text in enumerate(texts):
+            found = leaf_of(marked_texts[index], marks) if len(texts) == len(marked_texts) else None
+            leaf, turn = found or (None, -1)
+            run = Run(leaf.message if leaf else -1, -1, leaf.kind if leaf else "frame", turn)
+            run.pieces += self._tokenizer.split(text)
+            runs.append(run)
+        return runs
+
+    def _assemble(self, runs: Sequence[Run], turns: Sequence[Turn]) -> Prompt:
+        prompt = Prompt([], [], 0)
+        start = 0
+        while start < len(runs):
+            stop = start + 1
+            while stop < len(runs) and runs[stop].turn == runs[start].turn:
+                stop += 1
+            turn = turns[runs[start].turn] if runs[start].turn >= 0 else None
+            group = list(runs[start:stop])
+            if turn is not None and turn.role == "assistant":
+                self._assistant(prompt, group, turn)
+            else:
+                self._append(prompt, group)
+            start = stop
+        return Prompt(prompt.tokens, prompt.spans, len(prompt.tokens))
+
+    def _append(self, prompt: Prompt, runs: Sequence[Run]) -> None:
+        for run in runs:
+            self._span(prompt, run, self._tokenizer.encode_pieces(run.pieces))
+
+    def _span(self, prompt: Prompt, run: Run, ids: Sequence[int]) -> None:
+        start = len(prompt.tokens)
+        prompt.tokens.extend(ids)
+        if ids:
+            prompt.spans.append(Span(start, len(prompt.tokens), run.message, run.block, run.kind))
+
+    def _assistant(self, prompt: Prompt, runs: list[Run], turn: Turn) -> None:
+        """An answer of the past starts with the generation prefix's own tokens, then goes on as it was generated."""
+        for prefix in self._prefixes:
+            rest = cut_prefix(runs, prefix)
+            if rest is None:
+                continue
+            frame = Run(runs[0].message, -1, "frame", runs[0].turn, self._tokenizer.split(prefix))
+            self._append(prompt, [frame])
+            last = max((i for i, run in enumerate(rest) if run.block >= 0), default=-1)
+            echo = self._echo.recall(turn.blocks) if last >= 0 else None
+            if echo is not None and self._matches(echo, prefix, runs, turn):
+                self._append_echo(prompt, rest[: last + 1], echo)
+                rest = rest[last + 1 :]
+            self._append(prompt, rest)
+            return
+        self._append(prompt, runs)
+
+    def _matches(self, echo: Echo, prefix: str, runs: Sequence[Run], turn: Turn) -> bool:
+        """False when the template shows another part of the turn than the model generated, e.g. hides its thinking."""
+        shown = "".join(run.text for run in runs)
+        marks = self._dialect.markers["thinking"]
+        if any((prefix + echo.text).count(mark) != shown.count(mark) for mark in (marks.open, marks.close)):
+            return False
+        return _kinds(turn) <= {run.kind for run in runs}
+
+    def _append_echo(self, prompt: Prompt, runs: Sequence[Run], echo: Echo) -> None:
+        owners: list[Run] = []
+        for run in runs:
+            if run.block >= 0 and (not owners or (owners[-1].message, owners[-1].block) != (run.message, run.block)):
+                owners.append(run)
+        ends = echo.ends if len(echo.ends) == len(owners) else (len(echo.ids),)
+        start = 0
+        for run, end in zip(owners, ends, strict=False):
+            self._span(prompt, run, echo.ids[start:end])
+            start = max(start, end)
+
+
+def _kinds(turn: Turn) -> set[str]:
+    kinds = {"thinking"} if turn.reasoning else set()
+    kinds |= {"tool_call"} if turn.calls else set()
+    return kinds | {part.kind for part in turn.content if not isinstance(part, str) and part.text.strip()}
