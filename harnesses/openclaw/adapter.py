@@ -1,0 +1,132 @@
+"""OpenClaw: a state folder and a configuration of this launch, in which this engine is the only provider."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import json5
+
+from harnesses import flags
+from harnesses.contract import HarnessError, Injection, LaunchContext, PlannedFile, Warning_
+from harnesses.findings import place
+from harnesses.launchdata import check_window, environment, read_launch
+
+LAUNCH = read_launch(Path(__file__).parent)
+PROVIDER = "ft"
+
+
+class OpenClawAdapter:
+    name = "openclaw"
+    title = LAUNCH.title
+    executables: Sequence[str] = ("openclaw",)
+    install_hint = "npm install -g openclaw"
+    version_args: Sequence[str] = ("--version",)
+
+    def reads(self, context: LaunchContext) -> list[Path]:
+        return [_user_config(context)]
+
+    def inject(self, context: LaunchContext) -> Injection:
+        flags.refuse_redirection(LAUNCH, context.args)
+        model = flags.value_of(context.args, "--model")
+        if model is not None and not model.startswith(f"{PROVIDER}/"):
+            raise HarnessError(
+                f"--model {model} belongs to another provider than this engine.",
+                f"Leave it out, or say {PROVIDER}/{context.model}.",
+            )
+        config = context.state_dir / "openclaw" / "openclaw.json"
+        return Injection(
+            argv=list(context.args),
+            env=environment(LAUNCH, context),
+            files=[
+                PlannedFile(config, json.dumps(_config(context), indent=2) + "\n", "this engine is the only provider")
+            ],
+            warnings=[*check_window(LAUNCH, context), *_left_out(context)],
+            watchdog_s=float(context.silence_limit_s),
+            watchdog_default_s=LAUNCH.watchdog_default_s,
+        )
+
+
+def _config(context: LaunchContext) -> dict[str, Any]:
+    """The whole configuration. The workspace is a folder of ours: OpenClaw writes files of its own into it."""
+    reference = f"{PROVIDER}/{context.model}"
+    return {
+        "models": {
+            "mode": "replace",
+            "providers": {
+                PROVIDER: {
+                    "baseUrl": f"{context.base_url}/v1",
+                    "apiKey": context.token,
+                    "api": "openai-completions",
+                    "timeoutSeconds": context.silence_limit_s,
+                    "models": [_model(context)],
+                }
+            },
+        },
+        "agents": {
+            "defaults": {
+                "model": {"primary": reference, "fallbacks": []},
+                "modelPolicy": {"allow": [f"{PROVIDER}/*"]},
+                "workspace": str(context.state_dir / "openclaw" / "workspace"),
+                "timeoutSeconds": context.silence_limit_s,
+            }
+        },
+        "update": {"checkOnStart": False},
+        "telemetry": {"enabled": False},
+    }
+
+
+def _model(context: LaunchContext) -> dict[str, Any]:
+    return {
+        "id": context.model,
+        "name": context.model,
+        "reasoning": True,
+        "input": ["text"],
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+        "contextWindow": context.window_tokens,
+        "maxTokens": context.max_output_tokens,
+        "compat": {"supportsPromptCacheKey": True},
+    }
+
+
+def _left_out(context: LaunchContext) -> list[Warning_]:
+    """Providers and fallbacks of the user's own configuration, none of which this launch can reach."""
+    path = _user_config(context)
+    text = context.files.get(str(path))
+    if text is None:
+        return []
+    try:
+        config = json5.loads(text)
+    except ValueError:
+        return [Warning_("FT-W0114 config-not-read", f"{path} is not JSON5; this launch does not use it.")]
+    defaults = _table(_table(config, "agents"), "defaults")
+    found: list[tuple[str, str]] = [("providers", name) for name in _table(_table(config, "models"), "providers")]
+    model = defaults.get("model")
+    if isinstance(model, dict):
+        found += [("primary", str(model["primary"]))] if model.get("primary") else []
+        found += [("fallbacks", str(name)) for name in model.get("fallbacks") or []]
+    return [
+        Warning_(
+            "FT-W0110 setting-overridden",
+            f"{place(path, text, key, context.home)} names {name} under {key}; this launch cannot reach it.",
+        )
+        for key, name in found
+    ]
+
+
+def _table(value: Any, key: str) -> dict[str, Any]:
+    inner = value.get(key) if isinstance(value, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def _user_config(context: LaunchContext) -> Path:
+    given = context.env.get("OPENCLAW_CONFIG_PATH")
+    if given:
+        return Path(given).expanduser()
+    state = context.env.get("OPENCLAW_STATE_DIR")
+    return (Path(state).expanduser() if state else context.home / ".openclaw") / "openclaw.json"
+
+
+ADAPTER = OpenClawAdapter()
