@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,12 +17,12 @@ from ftagent.atomic import read_json
 from ftagent.config import Settings
 from ftagent.engine_client import EngineClient, EngineUrl, parse_engine_url
 from ftagent.engine_command import engine_command
+from ftagent.engine_log import log_tail, new_log
 from ftagent.errors import Conflict, EngineNotReady, FtError
 from ftagent.isolation import engine_environment
 from ftagent.models import LocalModel
 from ftagent.paths import Paths, ensure
 
-STOP_GRACE_S = 30.0
 Show = Callable[[str, str], None]  # text, phase
 
 
@@ -96,30 +95,6 @@ def _start_lock(paths: Paths, show: Show) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _new_log(paths: Paths) -> Path:
-    """A fresh log file with the stable link `engine.log`; older ones beyond five are removed."""
-    folder = ensure(paths.logs)
-    log = folder / f"engine-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}.log"
-    log.touch(0o600)
-    link = folder / f".engine.log.{os.getpid()}"
-    link.unlink(missing_ok=True)
-    link.symlink_to(log.name)
-    link.replace(paths.engine_log)
-    for old in sorted(folder.glob("engine-*.log"))[:-5]:
-        old.unlink(missing_ok=True)
-    return log
-
-
-def log_tail(path: Path, lines: int = 12) -> str:
-    """The last lines of a log, or "" when there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 64 * 1024))
-            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
-    except OSError:
-        return ""
-
-
 def serve_arguments(model: LocalModel, settings: Settings, models_dir: Path, paths: Paths) -> list[str]:
     """The arguments of `engine serve` that follow from the settings."""
     arguments = ["--model", model.reference, "--models-dir", str(models_dir), "--runtime-dir", str(paths.runtime)]
@@ -142,7 +117,7 @@ def start_engine(
         if found is not None:
             return found, False
         refuse_foreign_port(port)
-        log = _new_log(paths)
+        log = new_log(paths)
         with log.open("ab") as output:
             process = subprocess.Popen(  # not waited for: it outlives us
                 engine_command("serve", *arguments),
@@ -180,6 +155,14 @@ def _died(how: str, phase: str, log: Path) -> EngineNotReady:
     )
 
 
+def _crashed(state: Mapping[str, Any], phase: str, log: Path) -> EngineNotReady:
+    """The worker gave up: the front says why, which is worth more than the log."""
+    message, hint = state.get("message"), state.get("hint")
+    if not message:
+        return _died(str(state.get("state")), phase, log)
+    return EngineNotReady(str(message), str(hint or f"Log: {log}"), code="FT-E0510 engine-crashed")
+
+
 def _no_progress(phase: str, silence_s: float, log: Path) -> EngineNotReady:
     tail = log_tail(log)
     return EngineNotReady(
@@ -203,7 +186,7 @@ def wait_ready(engine: RunningEngine, log: Path, show: Show, silence_s: float) -
             return state
         phase = str(state.get("phase") or state.get("state") or phase)
         if str(state.get("state", "")).startswith("crashed"):
-            raise _died(str(state.get("reason") or state["state"]), phase, log)
+            raise _crashed(state, phase, log)
         now = (state.get("state"), state.get("phase"), state.get("progress"))
         if now != seen:
             seen, last_change = now, time.monotonic()
@@ -221,46 +204,3 @@ def _describe(state: Mapping[str, Any], phase: str) -> str:
     if isinstance(state.get("eta_s"), int | float):
         text += f", about {state['eta_s']:.0f} s left"
     return text
-
-
-def stop_engine(paths: Paths, grace_s: float = STOP_GRACE_S) -> bool:
-    """True when an engine was stopped, False when none ran. Asks first, then TERM, then KILL of its process group."""
-    engine = find_engine(paths)
-    if engine is None:
-        return False
-    with contextlib.suppress(FtError):
-        engine.client.call("POST", "/v1/engine/stop", {}, timeout_s=10.0)
-    if _gone(engine, paths, grace_s):
-        return True
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if engine.pid is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(engine.pid, number)  # started with setsid: its pid is its group
-        if _gone(engine, paths, 10.0):
-            return True
-    raise EngineNotReady(f"The engine (pid {engine.pid}) does not stop.", f"Log: {paths.engine_log}")
-
-
-def _gone(engine: RunningEngine, paths: Paths, limit_s: float) -> bool:
-    """Waits until it neither answers nor exists (or is a zombie that only its parent can collect)."""
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        if find_engine(paths) is None and not _alive(engine.pid):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _alive(pid: int | None) -> bool:
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    with contextlib.suppress(OSError):
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-        return status != "Z"
-    return True

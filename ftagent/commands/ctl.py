@@ -8,6 +8,7 @@ from typing import Any
 
 from ftagent.context import Context
 from ftagent.engine_report import running_client
+from ftagent.errors import NotHere
 from ftagent.output import print_json, table
 
 _COLUMNS = (
@@ -52,16 +53,33 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _requests(client: Any, args: argparse.Namespace) -> int:
-    answer = client.get("/v1/requests" + (f"?session={args.session}" if args.session else ""))
+    if args.session:
+        session = _full_id(client, args.session)
+        answer = client.get(f"/v1/sessions/{session}/turns?limit={max(0, args.lines)}")
+        records = answer["turns"]
+    else:
+        answer = client.get(f"/v1/requests?limit={max(0, args.lines)}")
+        records = answer["requests"]
     if args.json:
-        print_json(answer)
+        print_json({"schema": answer["schema"], "requests": records})
         return 0
-    records = answer.get("requests", []) if isinstance(answer, dict) else answer
     rows = [[head for _, head in _COLUMNS]]
-    for record in records[-args.lines :] if args.lines > 0 else []:
+    for record in records:
         rows.append([_cell(record.get(key)) for key, _ in _COLUMNS])
     print(table(rows))
     return 0
+
+
+def _full_id(client: Any, wanted: str) -> str:
+    """A session by id, unique beginning of an id, or name. Raises NotHere."""
+    sessions = client.get("/v1/sessions")["sessions"]
+    exact = [s["id"] for s in sessions if wanted in (s["id"], s.get("name"))]
+    near = exact[-1:] or [
+        s["id"] for s in sessions if len(wanted) >= 4 and wanted in (s["id"][: len(wanted)], s["id"][2:][: len(wanted)])
+    ]
+    if len(near) != 1:
+        raise NotHere(f"The engine knows no session {wanted!r}.", "ft ls", code="FT-E0301 no-session")
+    return str(near[0])
 
 
 def _cell(value: Any) -> str:

@@ -89,7 +89,7 @@ def _local(context: Context, flags: dict[str, object]) -> Settings:
 
 
 def _stop(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_process import stop_engine
+    from ftagent.engine_stop import stop_engine
 
     note("ft: engine stopped" if stop_engine(context.paths) else "ft: no engine is running")
     return 0
@@ -117,7 +117,7 @@ def _wait(args: argparse.Namespace, context: Context) -> int:
 
 
 def _logs(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_process import log_tail
+    from ftagent.engine_log import log_tail
     from ftagent.errors import NotHere
 
     log = context.paths.engine_log

@@ -31,7 +31,7 @@ def render(plan: Plan, width: int, style: Style, verbose: bool = False) -> str:
     lines += _field("cwd", short(plan.session.cwd, home), width)
     lines += ["", *_settings(plan, width, style, verbose)]
     removed = ", ".join(plan.removed_variables) or "nothing that looks like a credential"
-    lines += _field("removed from environment", removed, width, label_width=26)
+    lines += _field("removed from environment", removed, width, label_width=27)
     lines += ["", *_files(plan, home, width, verbose)]
     lines += _field("limits", _limits(plan), width)
     if plan.warnings:

@@ -12,13 +12,11 @@ from ftagent.errors import FtError
 def fetch_records(client: EngineClient, session_id: str) -> list[dict[str, Any]] | None:
     """The session's request records; None when the engine does not tell."""
     try:
-        answer = client.get(f"/v1/requests?session={session_id}", timeout_s=3.0)
+        answer = client.get(f"/v1/sessions/{session_id}/turns", timeout_s=3.0)
     except FtError:
         return None
-    records = answer.get("requests") if isinstance(answer, dict) else answer
-    if not isinstance(records, list):
-        return None
-    return [record for record in records if isinstance(record, dict) and record.get("session") == session_id]
+    records = answer.get("turns") if isinstance(answer, dict) else None
+    return [record for record in records if isinstance(record, dict)] if isinstance(records, list) else None
 
 
 def _sum(records: list[dict[str, Any]], key: str) -> int | None:
