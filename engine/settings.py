@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +133,17 @@ class Settings:
             raise SettingsError(f"--host {values['host']} is no loopback address.", "Use --host 127.0.0.1.")
         return Settings(**values)
 
-    def worker_flags(self) -> list[str]:
-        """The flags that give a worker process the same settings."""
-        flags = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in _WORKER_OPTIONS and value is not None:
-                flags += ["--" + field.name.replace("_", "-"), str(value)]
+    def worker_flags(self, model_dir: Path) -> list[str]:
+        """The flags that give a worker process the same settings, with the model's folder already found."""
+        flags = ["--model", str(model_dir)]
+        for name in _WORKER_OPTIONS:
+            value = getattr(self, name)
+            if value is not None:
+                flags += ["--" + name.replace("_", "-"), str(value)]
         return flags
 
 
-_WORKER_OPTIONS = {"model", "models_dir", "runtime_dir", "kv", "moe_backend", "threads", "max_running_requests"}
+_WORKER_OPTIONS = ("runtime_dir", "kv", "moe_backend", "threads", "max_running_requests")
 
 
 def _resolve_one(option: Option, flag: str | None, environ: Mapping[str, str]) -> Any:

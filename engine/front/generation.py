@@ -14,11 +14,11 @@ from engine.errors import FtError, OutputTooLong, PromptTooLong
 from engine.front.answer import Answer, StopStrings
 from engine.front.context import Front
 from engine.front.records import RequestRecord
-from engine.front.scripted import scripted_turn
 from engine.front.selectors import wire_ids
 from engine.front.sessions import Session
+from engine.front.sides import is_side
 from engine.front.supervisor import Pending
-from engine.prompt.conversation import Conversation, Prompt
+from engine.prompt.conversation import Conversation, Prompt, Thinking
 from engine.prompt.output import Event, TextDelta, ThinkingDelta
 from engine.protocol import EditPoint, Sampling, Submit
 
@@ -124,18 +124,25 @@ class Generation:
             stop_ids=list(front.language.stop_ids),
         )
         if ask.conversation is not None:
-            conversation = ask.conversation
-            turn = scripted_turn(self.session, conversation, body)
-            if turn is not None:
-                self.record.scripted, self.record.side = True, turn.side
-                submit.forced = await front.off_loop(lambda: front.language.script_tokens(turn.blocks))
-                submit.priority = "side" if turn.side else "main"
-                if len(submit.forced) > room:
-                    raise OutputTooLong(len(prompt.tokens), len(submit.forced), front.window)
-                submit.max_tokens = max(submit.max_tokens, len(submit.forced))
-            else:
-                submit.grammar = await front.off_loop(lambda: front.language.grammar(conversation))
+            await self._direct(submit, ask.conversation, body, room)
         self._pending = front.supervisor.submit(submit)
+
+    async def _direct(self, submit: Submit, conversation: Conversation, body: Mapping[str, Any], room: int) -> None:
+        """Put the scripted turn or the grammar into `submit`."""
+        language, session = self.front.language, self.session
+        side = is_side(session.declaration, conversation, body)
+        if session.script is None:
+            submit.grammar = await self.front.off_loop(lambda: language.grammar(conversation))
+        else:
+            turn = session.script.turn_for(conversation, side)
+            side = turn.side
+            forced = await self.front.off_loop(lambda: language.script_tokens(turn.blocks, conversation))
+            if len(forced) > room:
+                raise OutputTooLong(len(submit.tokens), len(forced), self.front.window)
+            submit.forced, submit.max_tokens = forced, max(submit.max_tokens, len(forced))
+            self.record.scripted = True
+        submit.priority = "side" if side else "main"
+        self.record.side = side
 
     async def events(self) -> AsyncGenerator[Item, None]:
         """Output events as they come, a Beat after each silent interval, Finished at the end.
@@ -148,7 +155,7 @@ class Generation:
         parser = language.parser(ask.conversation) if ask.conversation is not None else None
         stops = StopStrings(ask.stop)
         last = time.monotonic()
-        reason = ""
+        reason, thinking = "", False
         while not reason:
             message = await self._pending.get(max(0.0, last + self.front.heartbeat_s - time.monotonic()))
             if message is None:
@@ -163,6 +170,8 @@ class Generation:
                     yield self._logprob(entry)
                 text = stream.feed(message["ids"])
                 events = stops.feed(_parse(parser, text)) if text else []
+                thinking = isinstance(events[-1], ThinkingDelta) if events else thinking
+                self.usage.thinking += len(message["ids"]) if thinking else 0
             elif message["t"] == "done":
                 reason = self._done(message)
                 text = stream.finish()
@@ -188,7 +197,8 @@ class Generation:
             reason = "stop_string"
         elif reason == "stop":
             if parser is not None:
-                language.remember(self.answer.blocks(), self._ids)
+                sent = (b for b in self.answer.blocks() if ask.shows_thinking or not isinstance(b, Thinking))
+                language.remember(tuple(sent), self._ids)
             reason = "tool_use" if self.answer.tool_calls else "stop"
         self._finish(reason)
         yield Finished(reason, stops.hit, self.usage)

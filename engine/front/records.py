@@ -93,6 +93,7 @@ class EventBus:
         self._ring: deque[tuple[int, str, dict[str, Any]]] = deque(maxlen=_EVENT_RING)
         self._next = 1
         self._waiters: set[asyncio.Event] = set()
+        self._closed = False
 
     def publish(self, kind: str, data: dict[str, Any]) -> None:
         """Never blocks; slow subscribers lose events older than the ring, never their connection."""
@@ -101,20 +102,26 @@ class EventBus:
         for waiter in self._waiters:
             waiter.set()
 
+    def close(self) -> None:
+        """End all subscriptions."""
+        self._closed = True
+        for waiter in self._waiters:
+            waiter.set()
+
     async def subscribe(
         self, after: int | None, beat_s: float
     ) -> AsyncIterator[tuple[int, str, dict[str, Any]] | None]:
-        """Events with id > `after` (None: only new ones) for ever; None after `beat_s` of silence."""
+        """Events with id > `after` (None: only new ones) until `close`; None after `beat_s` of silence."""
         last = self._next - 1 if after is None else after
         waiter = asyncio.Event()
         self._waiters.add(waiter)
         try:
-            while True:
+            while not self._closed:
                 for event in [e for e in self._ring if e[0] > last]:
                     last = event[0]
                     yield event
                 waiter.clear()
-                if self._next - 1 > last:
+                if self._closed or self._next - 1 > last:
                     continue
                 try:
                     await asyncio.wait_for(waiter.wait(), beat_s)

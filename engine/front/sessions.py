@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.errors import BadRequest, NotFound
+from engine.prompt.script import Script
 
 MAX_SESSIONS = 1024
 MAX_STORED_RESPONSES = 256
@@ -26,7 +27,7 @@ class Session:
     name: str = ""
     project: str = ""
     declaration: dict[str, Any] | None = None
-    script: dict[str, Any] | None = None
+    script: Script | None = None
     created: float = field(default_factory=time.time)
     last_request: float | None = None
     requests: int = 0
@@ -71,20 +72,21 @@ class Sessions:
         self._by_id: dict[str, Session] = {}
 
     def create(self, fields: dict[str, Any]) -> Session:
-        """Register a session from the body of POST /v1/sessions. Raises BadRequest on a field of the wrong type."""
+        """Register a session from the body of POST /v1/sessions. Raises BadRequest on a wrong type or a bad script."""
         for key, kind in (("harness", str), ("name", str), ("project", str), ("declaration", dict), ("script", dict)):
             if fields.get(key) is not None and not isinstance(fields[key], kind):
                 raise BadRequest(f"{key}: expected {'an object' if kind is dict else 'a string'}.")
         if len(self._by_id) >= MAX_SESSIONS:
             raise BadRequest(f"There are {MAX_SESSIONS} sessions already.", "Delete one: DELETE /v1/sessions/<id>.")
+        declaration, script = fields.get("declaration"), fields.get("script")
         session = Session(
             id="s-" + base64.b32encode(secrets.token_bytes(7))[:10].decode().lower(),
             token="ft_sess_" + secrets.token_urlsafe(32),
             harness=fields.get("harness") or "",
             name=fields.get("name") or "",
             project=fields.get("project") or "",
-            declaration=fields.get("declaration"),
-            script=fields.get("script"),
+            declaration=declaration,
+            script=Script.parse(script, (declaration or {}).get("tools")) if script is not None else None,
         )
         self._by_id[session.id] = session
         return session

@@ -1,0 +1,110 @@
+"""The runtime folder: private, locked by one engine, with the file that tells others where the engine is."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+from engine.errors import FtError
+
+
+class Conflict(FtError):
+    """A port, lock or folder belongs to someone else; exit code 6."""
+
+    code = "FT-E0409 conflict"
+
+
+class RuntimeDir:
+    """An owned runtime folder. `close` gives the lock back and removes engine.json."""
+
+    def __init__(self, path: Path, lock_fd: int) -> None:
+        self.path = path
+        self._lock_fd = lock_fd
+
+    @staticmethod
+    def take(path: Path) -> RuntimeDir:
+        """Make the folder private and take its lock. Raises Conflict when another engine or user has it."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = path.stat()
+        if info.st_uid != os.getuid() or not stat.S_ISDIR(info.st_mode):
+            raise Conflict(f"{path} belongs to another user.", "Choose another --runtime-dir.")
+        path.chmod(0o700)
+        fd = os.open(path / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(fd, 64).decode("utf-8", "replace").strip()
+            os.close(fd)
+            who = f" (pid {holder})" if holder else ""
+            raise Conflict(f"An engine{who} already runs in {path}.", "Use that one, or: ft engine stop") from None
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode())
+        return RuntimeDir(path, fd)
+
+    def announce(self, facts: dict[str, Any]) -> None:
+        """Write engine.json, readable by the owner only, in one step."""
+        target = self.path / "engine.json"
+        fresh = self.path / f".engine.json.{os.getpid()}"
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump(facts, file)
+        fresh.replace(target)
+
+    def close(self) -> None:
+        (self.path / "engine.json").unlink(missing_ok=True)
+        os.close(self._lock_fd)
+
+
+def process_start(pid: int) -> int | None:
+    """When a process started, in kernel ticks since boot; with the pid it names one process for ever. None: unknown."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket. Raises Conflict naming the owner of a taken port where the system tells."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(1024)
+    except OSError as error:
+        sock.close()
+        owner = port_owner(port)
+        who = f" by {owner}" if owner else ""
+        fact = f"Port {port} is used{who}" if error.errno == 98 else f"Port {port} cannot be used ({error.strerror})"
+        raise Conflict(f"{fact}.", "Stop that program, or choose another port: --port N") from None
+    sock.setblocking(False)
+    return sock
+
+
+def port_owner(port: int) -> str | None:
+    """`NAME (pid N, COMMAND)` of the process that listens on a TCP port; None when we may not know."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    inodes.add(f"socket:[{fields[9]}]")
+    if not inodes:
+        return None
+    for process in Path("/proc").iterdir():
+        if not process.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                if str(descriptor.readlink()) in inodes:
+                    command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                    name = (process / "comm").read_text().strip()
+                    return f"{name} (pid {process.name}, {command[:120]})"
+    return None

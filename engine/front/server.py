@@ -1,0 +1,184 @@
+"""`engine serve`: one model on one loopback port, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from engine.api.app import make_app
+from engine.errors import NotFound, WorkerGone
+from engine.front.context import VERSION, Front
+from engine.front.metrics import Metrics
+from engine.front.records import EventBus, Records
+from engine.front.runtime import RuntimeDir, listen, process_start
+from engine.front.sessions import Sessions
+from engine.front.supervisor import Supervisor
+from engine.memory import planner
+from engine.memory.plan import Settings as PlanSettings
+from engine.prompt.language import Language
+from engine.settings import Settings
+from engine.weights.manifest import load_manifest
+
+DRAIN_S = 20
+# A start that fails for good is answered on /ready for this long before the process ends with the same words.
+LAST_WORDS_S = 2.0
+_LOG = logging.getLogger("engine.front")
+
+
+def serve(settings: Settings) -> int:
+    """Serve until stopped. Returns 0 after a stop, 5 when the worker cannot start.
+
+    Raises NotFound, WeightsError, DoesNotFit or Conflict before anything listens.
+    """
+    _start_log(settings)
+    directory = model_directory(settings)
+    manifest = load_manifest(directory)
+    asked = PlanSettings(
+        kv_tokens=settings.kv, moe_backend=settings.moe_backend, max_running=settings.max_running_requests
+    )
+    plan = planner.plan_model(directory, asked).require()
+    runtime = RuntimeDir.take(settings.runtime_dir.absolute())
+    try:
+        with listen(settings.host, settings.port) as sock:
+            bus, metrics = EventBus(), Metrics()
+            front = Front(
+                model=manifest.name,
+                language=Language.load(directory),
+                sampling_defaults=dict(manifest.sampling_defaults),
+                planned_window=plan.window_tokens,
+                supervisor=Supervisor(
+                    arguments=settings.worker_flags(directory),
+                    socket=runtime.path / "worker.sock",
+                    log=settings.log,
+                    bus=bus,
+                    metrics=metrics,
+                    stall_s=settings.stall_s,
+                ),
+                sessions=Sessions(secrets.token_urlsafe(32)),
+                records=Records(),
+                bus=bus,
+                metrics=metrics,
+                heartbeat_s=settings.heartbeat_s,
+                port=sock.getsockname()[1],
+            )
+            runtime.announce(
+                {
+                    "pid": os.getpid(),
+                    "start_time": process_start(os.getpid()),
+                    "host": settings.host,
+                    "port": front.port,
+                    "nonce": front.nonce,
+                    "admin_token": front.sessions.admin_token,
+                    "model": front.model,
+                    "version": VERSION,
+                }
+            )
+            return asyncio.run(_serve(front, sock))
+    finally:
+        runtime.close()
+
+
+def model_directory(settings: Settings) -> Path:
+    """The folder of the model to serve. Raises NotFound."""
+    given = settings.model
+    directory = Path(given).expanduser() if "/" in given else settings.models_dir / given
+    if not directory.is_dir():
+        where = "" if "/" in given else f" in {settings.models_dir}"
+        raise NotFound(f"There is no model {given!r}{where}.", f"ft models ls, or: ft models pull {Path(given).name}")
+    return directory.absolute()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with the first signal turned into our own orderly stop and the second into a quick one."""
+
+    def __init__(self, config: uvicorn.Config, front: Front) -> None:
+        super().__init__(config)
+        self._front = front
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._front.stop_asked.is_set():
+            self.force_exit = True
+            self._front.supervisor.kill()
+        self._front.stop_asked.set()
+
+
+async def _serve(front: Front, sock: socket.socket) -> int:
+    config = uvicorn.Config(
+        make_app(front),
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=120,
+        timeout_graceful_shutdown=DRAIN_S,
+    )
+    server = _Server(config, front)
+    _LOG.info("serving %s on port %d", front.model, front.port)
+    supervising = asyncio.create_task(front.supervisor.run())
+    stopping = asyncio.create_task(_stop_on_request(front, server))
+    failing = asyncio.create_task(_stop_on_failed_start(front, supervising))
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        failing.cancel()
+        stopping.cancel()
+        await front.close()
+        await asyncio.wait({supervising}, timeout=1.0)
+    if failing.done() and not failing.cancelled() and failing.result():
+        return 5
+    return 0
+
+
+async def _stop_on_request(front: Front, server: uvicorn.Server) -> None:
+    await front.stop_asked.wait()
+    front.bus.close()
+    server.should_exit = True
+
+
+async def _stop_on_failed_start(front: Front, supervising: asyncio.Task[None]) -> bool:
+    """When the supervisor gave up on a worker that never served, say why and stop. True then."""
+    await asyncio.wait({supervising})
+    worker = front.supervisor.worker
+    if supervising.exception() is not None:
+        error = supervising.exception()
+        front.supervisor.worker.state = "crashed"
+        worker.message = f"The supervisor failed: {error}"
+    elif worker.state != "crashed":
+        return False
+    failure = WorkerGone(worker.message, worker.hint)
+    _LOG.error("worker: %s", failure)
+    sys.stderr.write(f"{worker.code or failure.code}: {failure}\n")
+    if worker.kv_tokens:
+        return False
+    await asyncio.sleep(LAST_WORDS_S)
+    front.stop_asked.set()
+    return True
+
+
+def _start_log(settings: Settings) -> None:
+    """Our own lines go to the log file, or to standard error without one. Nothing a client sends is logged."""
+    if settings.log:
+        settings.log.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(settings.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.close(descriptor)
+    logging.basicConfig(
+        filename=settings.log,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        force=True,
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
