@@ -1,0 +1,62 @@
+"""The records of the prefix tree: one node per KV page, checkpoints hanging on the nodes that hold their position."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+TOKEN_BYTES = 4
+
+
+def token_array(tokens: Iterable[int]) -> array[int]:
+    """Token ids as 32-bit integers, whose bytes are the keys of the tree."""
+    made = array("I", tokens)
+    assert made.itemsize == TOKEN_BYTES
+    return made
+
+
+def common_tokens(a: bytes, b: bytes) -> int:
+    """How many leading tokens two keys share."""
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n // TOKEN_BYTES
+    differing = int.from_bytes(a[:n], "little") ^ int.from_bytes(b[:n], "little")
+    return ((differing & -differing).bit_length() - 1) // (8 * TOKEN_BYTES)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One page of KV. `key` holds the page's tokens, fewer than a full page only in a leaf. `start` is its position."""
+
+    parent: Node | None
+    key: bytes
+    page: int
+    start: int
+    last_use: int = 0
+    children: dict[bytes, Node] = field(default_factory=dict)
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # by position, start < position <= end
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.key) // TOKEN_BYTES
+
+
+@dataclass(slots=True, eq=False)
+class Checkpoint:
+    """A saved recurrent state. `exact` is false off the device's grid: equal mathematics, not equal bits.
+
+    `kind` is its class (head, turn, live, prompt, decode); `side` says that only side or background requests used it;
+    `parent` is the nearest checkpoint before it on the same line.
+    """
+
+    position: int
+    node: Node
+    state: int
+    kind: str
+    session: str
+    side: bool
+    bytes: int
+    exact: bool = True
+    last_use: int = 0
+    parent: Checkpoint | None = None

@@ -1,0 +1,79 @@
+"""What one step computes: every running decode, and prefill chunks that share a token budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.scheduler.request import Request
+from engine.scheduler.step import SampleSpec, Slice
+
+MIXED_STEP_S = 0.25  # what a prefill may add to the step of a running decode
+MIN_MIXED_TOKENS = 16
+
+
+class Budget:
+    """Prefill tokens of one step: the chunk size, or what fits `MIXED_STEP_S` while somebody is decoding."""
+
+    def __init__(self, chunk_tokens: int) -> None:
+        self.chunk_tokens = chunk_tokens
+        self._tokens_per_s: float | None = None
+
+    def tokens(self, decoding: bool) -> int:
+        if not decoding or self._tokens_per_s is None:
+            return self.chunk_tokens
+        affordable = int(self._tokens_per_s * MIXED_STEP_S)
+        return max(min(MIN_MIXED_TOKENS, self.chunk_tokens), min(self.chunk_tokens, affordable))
+
+    def measured(self, prefill_tokens: int, step_s: float) -> None:
+        """A step with `prefill_tokens` took `step_s`; the estimate follows within a few steps."""
+        if prefill_tokens < MIN_MIXED_TOKENS or step_s <= 0:
+            return
+        rate = prefill_tokens / step_s
+        self._tokens_per_s = rate if self._tokens_per_s is None else 0.7 * self._tokens_per_s + 0.3 * rate
+
+
+def share(running: Sequence[Request], budget: int) -> list[tuple[Request, int]]:
+    """(request, tokens to compute) for one step, in priority order.
+
+    Decodes get their one token beside the budget. Prefills of the best rank present share it evenly, so that a short
+    suffix is not stuck behind a long prompt; what one leaves over goes to the others, then to the next rank. Background
+    work runs only when it is alone.
+    """
+    ordered = sorted(running, key=lambda r: r.order)
+    if any(r.rank < 2 for r in ordered):
+        ordered = [r for r in ordered if r.rank < 2]
+    given = {r.seq: 1 for r in ordered if r.decoding}
+    for rank in sorted({r.rank for r in ordered}):
+        group = sorted((r for r in ordered if r.rank == rank and not r.decoding), key=lambda r: (r.remaining, r.seq))
+        for i, request in enumerate(group):
+            tokens = min(request.remaining, -(-budget // (len(group) - i)))
+            if tokens > 0:
+                given[request.seq] = tokens
+                budget -= tokens
+    return [(r, given[r.seq]) for r in ordered if r.seq in given]
+
+
+def make_slice(request: Request, tokens: int, page_tokens: int, snapshots: list[tuple[int, int]]) -> Slice:
+    """The next `tokens` of `request`, with a sample when they are its last ones."""
+    end = request.computed + tokens
+    made = Slice(
+        seq=request.seq,
+        tokens=request.history[request.computed : end],
+        start=request.computed,
+        pages=request.pages[: -(-end // page_tokens)],
+        state=request.state,
+        snapshots=snapshots,
+    )
+    if end == len(request.tokens):
+        made.sample = _sample(request)
+    return made
+
+
+def _sample(request: Request) -> SampleSpec | None:
+    index, forced = request.output_tokens, request.submit.forced
+    if forced is not None:
+        if index >= len(forced):
+            return None
+        return SampleSpec(request.submit.sampling, request.history, forced=forced[index], index=index)
+    mask = request.matcher.mask() if request.matcher is not None else None
+    return SampleSpec(request.submit.sampling, request.history, mask=mask, index=index)

@@ -1,0 +1,367 @@
+"""The scheduling loop: admit, compute one step, hand out tokens. Runs in one thread; messages may be posted from others."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from typing import Any
+
+from engine.cache.checkpoints import CheckpointStore
+from engine.cache.radix import RadixCache
+from engine.errors import BadRequest, DoesNotFit, FtError, Unsupported
+from engine.memory.arena import ArenaFull
+from engine.memory.pools import Pools
+from engine.protocol import Submit
+from engine.scheduler.admission import WaitingLine, fits, leader, refusal
+from engine.scheduler.batching import Budget, make_slice, share
+from engine.scheduler.request import RANKS, MatcherFactory, Request, Times
+from engine.scheduler.residency import Residency
+from engine.scheduler.step import Runner, Sampled
+
+log = logging.getLogger(__name__)
+
+Emit = Callable[[dict[str, Any]], None]
+PROGRESS_EVERY_S = 1.0
+BACKGROUND = RANKS["background"]
+
+
+class StepFailed(FtError):
+    """The hardware step raised; the requests in it are lost."""
+
+    code = "FT-E0500 step-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the plan allows."""
+
+    window_tokens: int
+    vocab_size: int
+    max_running: int = 8
+    chunk_tokens: int = 512
+
+
+def no_grammar(grammar: str) -> Any:
+    raise Unsupported("Constrained output is not available here.", "Send the request without a grammar.")
+
+
+class Scheduler:
+    """`emit` gets protocol messages. `expert_counts` returns (hits, misses) so far."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        pools: Pools,
+        cache: RadixCache,
+        store: CheckpointStore | None,
+        limits: Limits,
+        emit: Emit,
+        matcher: MatcherFactory = no_grammar,
+        expert_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = limits
+        self.running: list[Request] = []
+        self.waiting = WaitingLine()
+        self.output_tokens = 0
+        self.prefill_tokens = 0
+        self._runner = runner
+        self._pools = pools
+        self._residency = Residency(runner, pools, cache, store)
+        self._cache = cache
+        self._emit = emit
+        self._matcher = matcher
+        self._expert_counts = expert_counts
+        self._clock = clock
+        self._budget = Budget(limits.chunk_tokens)
+        self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._by_rid: dict[str, Request] = {}
+        self._cancelled: set[str] = set()
+        self._urgent = False
+        self._next_seq = 0
+        self._in_step: list[Request] = []
+        self._broken_off: set[int] = set()
+        self._last_sign = 0.0
+
+    # Other threads
+
+    def post(self, message: dict[str, Any]) -> None:
+        """Queue a message (`submit`, `cancel`, or any other, which `run` hands to its callback). Thread-safe.
+
+        A cancel also reaches the step that is running: its rows are dropped before the next layer.
+        """
+        if message["t"] == "cancel":
+            self._cancelled.add(message["rid"])
+        elif message["t"] == "submit" and message.get("priority", "main") != "background":
+            self._urgent = True
+        self._inbox.put(message)
+
+    # The loop's thread
+
+    def run(self, other: Callable[[dict[str, Any]], bool]) -> None:
+        """Serve until `other`, which gets every message that is neither submit nor cancel, returns False. Sleeps on the
+        inbox while there is nothing to compute."""
+        while True:
+            busy = self.step()
+            try:
+                while True:
+                    message = self._inbox.get(block=not busy)
+                    busy = True
+                    if not self._handle(message) and not other(message):
+                        return
+            except queue.Empty:
+                continue
+
+    def submit(self, submit: Submit) -> None:
+        """Queue a request, or answer at once with the error why it can never be served."""
+        now = self._clock()
+        error = refusal(submit, self.limits.window_tokens, self.limits.vocab_size)
+        if submit.rid in self._by_rid:
+            error = BadRequest(f"request {submit.rid!r} is already being served.", "Give each request its own id.")
+        if error is None:
+            try:
+                matcher = self._matcher(submit.grammar) if submit.grammar and submit.forced is None else None
+            except FtError as failure:
+                error = failure
+        if error is not None:
+            self._cancelled.discard(submit.rid)
+            self._error(submit.rid, error)
+            return
+        request = Request(submit, self._next_seq, Times(now), matcher)
+        self._next_seq += 1
+        self._by_rid[submit.rid] = request
+        self.waiting.add(request)
+
+    def cancel(self, rid: str) -> None:
+        """Stop a request at once; unknown ids are ignored. What it computed stays cached."""
+        self._cancelled.discard(rid)
+        request = self._by_rid.get(rid)
+        if request is not None:
+            self._finish(request, "cancelled", None)
+
+    def step(self) -> bool:
+        """One forward over everything that can run. Returns False when there was nothing to do."""
+        self._admit()
+        batch = self._fill_pages(share(self.running, self._budget.tokens(any(r.decoding for r in self.running))))
+        if not batch:
+            assert not self.waiting or self.running, "requests wait and nothing runs"
+            return False
+        slices = [
+            make_slice(
+                request, n, self._pools.page_tokens, self._residency.plan_snapshots(request, request.computed + n)
+            )
+            for request, n in batch
+        ]
+        self._in_step = [request for request, _ in batch]
+        self._broken_off = set()
+        self._last_sign = started = self._clock()
+        try:
+            sampled = self._runner.step(slices, self._aborted)
+        except Exception as failure:  # whatever the device raises, the requests in the step must be answered
+            log.exception("the step failed")
+            self._fail(failure)
+            return True
+        finally:
+            self._in_step = []
+        prefilled = sum(n for request, n in batch if not request.decoding)
+        self._budget.measured(prefilled, self._clock() - started)
+        self.prefill_tokens += prefilled
+        self._absorb(batch, {s.seq: s for s in sampled})
+        return True
+
+    # One step's parts
+
+    def _admit(self) -> None:
+        self._urgent = False
+        for request in self.waiting:
+            if request.rank == BACKGROUND and any(r.rank < BACKGROUND for r in [*self.running, *self.waiting]):
+                return
+            if len(self.running) >= self.limits.max_running and not self._make_way(request):
+                return
+            if self._follows(request):
+                continue
+            if not fits(request, self.running, self._cache, self._pools.pages):
+                return
+            self.waiting.remove(request)
+            self._enter(request)
+
+    def _make_way(self, request: Request) -> bool:
+        victim = max(self.running, key=lambda r: r.order)
+        if victim.rank < BACKGROUND or request.rank == BACKGROUND:
+            return False
+        self._send_back(victim)
+        return True
+
+    def _follows(self, request: Request) -> bool:
+        """True while a running request is about to cache what this one needs."""
+        if request.waits_for is not None:
+            ahead, tokens = request.waits_for
+            if ahead in self.running and ahead.computed < tokens:
+                return True
+        request.waits_for = leader(request, self.running, self._cache)
+        if request.waits_for is None:
+            return False
+        ahead = request.waits_for[0]
+        ahead.rank = min(ahead.rank, request.rank)
+        return True
+
+    def _enter(self, request: Request) -> None:
+        admitted = self._clock()
+        match = self._residency.enter(request)
+        self.running.append(request)
+        if request.accepted:
+            return
+        request.accepted = True
+        request.times.admitted = admitted
+        request.times.restored_s = self._clock() - admitted
+        request.experts_before = self._expert_counts()
+        request.resume_at = request.computed
+        request.seen_tokens = match.tokens
+        usage = request.usage()
+        self._emit(
+            {
+                "t": "accepted",
+                "rid": request.rid,
+                **{name: usage[name] for name in ("prompt", "cached", "replayed", "new")},
+                "resume_at": request.resume_at,
+            }
+        )
+
+    def _fill_pages(self, wanted: list[tuple[Request, int]]) -> list[tuple[Request, int]]:
+        """Pages ahead of the step, the most important request first; the youngest is sent back when they run out."""
+        batch: list[tuple[Request, int]] = []
+        for request, n in wanted:
+            while request in self.running:
+                try:
+                    self._residency.grow(request, request.computed + n)
+                except ArenaFull:
+                    if len(self.running) == 1:
+                        self._fail_request(request, DoesNotFit("KV memory is exhausted.", "Serve with a larger --kv."))
+                    else:
+                        self._send_back(max(self.running, key=lambda r: r.order))
+                else:
+                    batch.append((request, n))
+                    break
+        return batch
+
+    def _send_back(self, request: Request, intact: bool = True) -> None:
+        self._residency.leave(request, intact)
+        self.running.remove(request)
+        self.waiting.add(request)
+        self._emit({"t": "event", "kind": "preempted", "rid": request.rid})
+
+    def _aborted(self) -> Set[int]:
+        """Asked between layers: rows to drop. Also the sign of life of a long step."""
+        now = self._clock()
+        if now - self._last_sign >= PROGRESS_EVERY_S:
+            self._last_sign = now
+            for request in self._in_step:
+                self._progress(request)
+        for request in self._in_step:
+            if request.rid in self._cancelled or (self._urgent and request.rank == BACKGROUND):
+                self._broken_off.add(request.seq)
+        return frozenset(self._broken_off)
+
+    def _absorb(self, batch: list[tuple[Request, int]], sampled: dict[int, Sampled]) -> None:
+        for request, n in batch:
+            if request.seq in self._broken_off:
+                if request.rid in self._cancelled:
+                    self._cancelled.discard(request.rid)
+                    self._finish(request, "cancelled", None, intact=False)
+                else:
+                    self._send_back(request, intact=False)
+                continue
+            was_decoding = request.decoding
+            request.computed += n
+            if not was_decoding:
+                self._residency.commit(request)
+                self._progress(request)
+            if request.computed < len(request.tokens):
+                continue
+            if request.times.prefilled is None:
+                request.times.prefilled = self._clock()
+            if request.seq in sampled:
+                self._take(request, sampled[request.seq])
+            else:
+                self._finish(request, "stop", None)
+
+    def _take(self, request: Request, chosen: Sampled) -> None:
+        """A token was chosen for `request`: append and send it, or finish. A stop id is reported, not sent."""
+        token, submit = chosen.token, request.submit
+        request.append(token)
+        self.output_tokens += 1
+        if request.times.first_token is None:
+            request.times.first_token = self._clock()
+        forced_left = None if submit.forced is None else len(submit.forced) - request.output_tokens
+        if token in submit.stop_ids and not forced_left:
+            self._finish(request, "stop", token)
+            return
+        logprobs = None
+        if submit.sampling.logprobs >= 0:
+            logprobs = [[token, chosen.logprob, [list(pair) for pair in chosen.top]]]
+        self._emit({"t": "tokens", "rid": request.rid, "ids": [token], "logprobs": logprobs})
+        if request.matcher is not None:
+            request.matcher.advance(token)
+        if forced_left == 0 or (request.matcher is not None and request.matcher.done):
+            self._finish(request, "stop", None)
+        elif request.output_tokens >= submit.max_tokens:
+            self._finish(request, "length", None)
+
+    def _finish(self, request: Request, reason: str, stop_id: int | None, intact: bool = True) -> None:
+        self._release(request, intact)
+        request.times.finished = self._clock()
+        hits, misses = self._expert_counts()
+        self._emit(
+            {
+                "t": "done",
+                "rid": request.rid,
+                "reason": reason,
+                "stop_id": stop_id,
+                "timings": request.times.summary(),
+                "usage": request.usage(),
+                "experts": {"hits": hits - request.experts_before[0], "misses": misses - request.experts_before[1]},
+            }
+        )
+
+    def _fail(self, failure: Exception) -> None:
+        """The step raised: KV and state of its rows are undefined from their start on."""
+        error = (
+            failure if isinstance(failure, FtError) else StepFailed(f"The step failed: {failure}.", "Send it again.")
+        )
+        for request in self._in_step:
+            self._fail_request(request, error, intact=False)
+
+    def _fail_request(self, request: Request, error: FtError, intact: bool = True) -> None:
+        self._release(request, intact)
+        self._error(request.rid, error)
+
+    def _release(self, request: Request, intact: bool) -> None:
+        if request in self.running:
+            self._residency.leave(request, intact)
+            self.running.remove(request)
+        else:
+            self.waiting.remove(request)
+        del self._by_rid[request.rid]
+
+    def _handle(self, message: dict[str, Any]) -> bool:
+        """True when the message was for the scheduler."""
+        if message["t"] == "submit":
+            try:
+                self.submit(Submit.parse(message))
+            except (TypeError, ValueError, KeyError) as failure:
+                self._error(str(message.get("rid", "")), BadRequest(f"A submit that does not parse: {failure}."))
+        elif message["t"] == "cancel":
+            self.cancel(message["rid"])
+        else:
+            return False
+        return True
+
+    def _progress(self, request: Request) -> None:
+        if not request.output_tokens:
+            self._emit({"t": "progress", "rid": request.rid, "done": request.computed, "total": request.prompt_tokens})
+
+    def _error(self, rid: str, error: FtError) -> None:
+        self._emit({"t": "error", "rid": rid, "code": error.code, "message": error.message, "hint": error.hint})

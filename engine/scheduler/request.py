@@ -1,0 +1,130 @@
+"""One generation request while the worker has it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from engine.cache.node import token_array
+from engine.protocol import Submit
+
+RANKS = {"main": 0, "side": 1, "background": 2}
+
+
+class Matcher(Protocol):
+    """A compiled grammar that follows one reply."""
+
+    @property
+    def done(self) -> bool:
+        """True when the reply is complete and nothing may follow."""
+
+    def mask(self) -> bytes:
+        """Little-endian bit i set: token i may come next."""
+
+    def advance(self, token: int) -> None:
+        """`token` was chosen."""
+
+
+MatcherFactory = Callable[[str], Matcher]
+
+
+@dataclass(slots=True)
+class Times:
+    """Clock readings in seconds; None until it happened."""
+
+    arrived: float
+    admitted: float | None = None
+    restored_s: float = 0.0
+    prefilled: float | None = None
+    first_token: float | None = None
+    finished: float | None = None
+
+    def summary(self) -> dict[str, float | None]:
+        """The `timings` of a `done` message; None where the request never got that far."""
+
+        def between(a: float | None, b: float | None) -> float | None:
+            return None if a is None or b is None else b - a
+
+        return {
+            "queue_s": between(self.arrived, self.admitted if self.admitted is not None else self.finished),
+            "restore_s": self.restored_s,
+            "prefill_s": between(self.admitted, self.prefilled),
+            "first_token_s": between(self.arrived, self.first_token),
+            "decode_s": between(self.first_token, self.finished),
+        }
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Tokens are prompt and output so far; the first `computed` of them have their KV in `pages` and are absorbed in the
+    live state `state` (-1: none). `planned` are snapshots still to take, `pending` those of the step in flight."""
+
+    submit: Submit
+    seq: int
+    times: Times
+    matcher: Matcher | None = None
+    tokens: array[int] = field(init=False)
+    history: list[int] = field(init=False)  # the same tokens as a list, which samplers read
+    computed: int = 0
+    pages: list[int] = field(default_factory=list)
+    state: int = -1
+    planned: list[tuple[int, str]] = field(default_factory=list)
+    pending: list[tuple[int, str, int]] = field(default_factory=list)
+    rank: int = field(init=False)
+    resume_at: int = 0
+    seen_tokens: int = 0  # longest common prefix with the cache at admission
+    accepted: bool = False
+    waits_for: tuple[Request, int] | None = None  # (a leader, the tokens it must have computed)
+    experts_before: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        self.tokens = token_array(self.submit.tokens)
+        self.history = list(self.submit.tokens)
+        self.rank = RANKS[self.submit.priority]
+
+    @property
+    def rid(self) -> str:
+        return self.submit.rid
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.submit.tokens)
+
+    @property
+    def output_tokens(self) -> int:
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def side(self) -> bool:
+        """Not the main line of its session."""
+        return self.rank > 0
+
+    @property
+    def decoding(self) -> bool:
+        """Only the newest token is left to compute."""
+        return self.output_tokens > 0 and self.computed == len(self.tokens) - 1
+
+    @property
+    def remaining(self) -> int:
+        """Tokens to compute before the next one can be sampled."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sorts by priority, then by arrival."""
+        return self.rank, self.seq
+
+    def append(self, token: int) -> None:
+        self.tokens.append(token)
+        self.history.append(token)
+
+    def usage(self) -> dict[str, Any]:
+        return {
+            "prompt": self.prompt_tokens,
+            "cached": self.resume_at,
+            "replayed": self.seen_tokens - self.resume_at,
+            "new": self.prompt_tokens - self.seen_tokens,
+            "output": self.output_tokens,
+        }

@@ -1,0 +1,125 @@
+"""A running request's place in memory: its pages, its live state, and their way into and out of the prefix cache."""
+
+from __future__ import annotations
+
+from engine.cache.checkpoints import CheckpointStore
+from engine.cache.placement import snapshots
+from engine.cache.radix import Match, RadixCache
+from engine.memory.arena import ArenaFull
+from engine.memory.pools import Pools
+from engine.scheduler.request import Request
+from engine.scheduler.step import Runner
+
+EVICT_AHEAD_PAGES = 8  # eviction scans the tree, so it frees a few more pages than are asked for
+
+
+class Residency:
+    """`store` is None for a model without recurrent layers."""
+
+    def __init__(self, runner: Runner, pools: Pools, cache: RadixCache, store: CheckpointStore | None) -> None:
+        if (store is None) != (pools.states is None):
+            raise ValueError("a checkpoint store goes with a state pool")
+        self.pools = pools
+        self.cache = cache
+        self.store = store
+        self._runner = runner
+
+    def enter(self, request: Request) -> Match:
+        """Give `request` what is cached of it: shared pages, a copy of the partial one, the checkpoint's state.
+
+        Sets its pages, state, computed and planned snapshots. Returns the match it started from.
+        """
+        match = self.cache.match(request.tokens)
+        if self.store is not None:
+            self.store.used(match, request.submit.session, request.side, request.submit.edit_points)
+        for page in match.pages:
+            self.pools.pages.retain(page)
+        whole, inside = divmod(match.resume_at, self.pools.page_tokens)
+        request.pages, request.computed = match.pages[:whole], match.resume_at
+        if inside:
+            self._copy_partial(request, match.pages[whole], inside)
+        if self.pools.states is not None:
+            request.state = self.pools.states.alloc()
+            if request.computed and match.checkpoint is not None:
+                self._runner.copy_state(match.checkpoint.state, request.state)
+            else:
+                self._runner.zero_state(request.state)
+        if self.store is not None:
+            request.planned = snapshots(match, request.prompt_tokens, request.submit.edit_points, self.store.grid)
+        return match
+
+    def grow(self, request: Request, end: int) -> None:
+        """Pages for positions [0, end), evicting from the cache as needed. Raises ArenaFull when running requests hold
+        too many; then nothing is taken."""
+        request.pages += self._pages(-(-end // self.pools.page_tokens) - len(request.pages))
+
+    def plan_snapshots(self, request: Request, end: int) -> list[tuple[int, int]]:
+        """Reserve a state for each planned position in (computed, end]; returns (position, state id) and notes them as
+        pending. A position without room under the cap is left out."""
+        if self.store is None:
+            return []
+        while request.planned and request.planned[0][0] <= end:
+            position, kind = request.planned.pop(0)
+            state = self.store.reserve(request.side) if position > request.computed else None
+            if state is not None:
+                request.pending.append((position, kind, state))
+        return [(position, state) for position, _, state in request.pending]
+
+    def commit(self, request: Request) -> None:
+        """Make what is computed findable, and keep the pending snapshots."""
+        tokens = request.tokens[: request.computed]
+        self.cache.insert(tokens, request.pages)
+        for position, kind, state in request.pending:
+            assert self.store is not None
+            self.store.commit(self.cache, tokens, position, state, kind, request.submit.session, request.side)
+        request.pending.clear()
+
+    def leave(self, request: Request, intact: bool = True) -> None:
+        """Free everything the request holds, after handing what is computed to the cache.
+
+        `intact` is false when a step over this request was broken off: then its live state is worthless and its pending
+        snapshots are too.
+        """
+        if self.store is not None:
+            for _, _, state in request.pending:
+                self.store.cancel(state)
+        request.pending.clear()
+        self.commit(request)
+        if request.state >= 0:
+            self._leave_state(request, intact)
+        for page in request.pages:
+            self.pools.pages.release(page)
+        request.pages, request.state, request.computed, request.planned = [], -1, 0, []
+
+    def _leave_state(self, request: Request, intact: bool) -> None:
+        assert self.store is not None and self.pools.states is not None
+        if intact and request.computed and self.store.adopt(request.state, request.side):
+            tokens = request.tokens[: request.computed]
+            session = request.submit.session
+            self.store.commit(self.cache, tokens, request.computed, request.state, "decode", session, request.side)
+        else:
+            self.pools.states.release(request.state)
+
+    def _pages(self, n: int) -> list[int]:
+        if n <= 0:
+            return []
+        pool = self.pools.pages
+        if pool.free < n:
+            self.cache.evict(n - pool.free + EVICT_AHEAD_PAGES)
+        return pool.alloc(n)
+
+    def _copy_partial(self, request: Request, source: int, tokens: int) -> None:
+        """Append a private copy of the page the request resumes in. The source is retained until then. In a pool so full
+        that not even one page is left, the request starts lower: at the page, or at 0 where that needs a checkpoint."""
+        try:
+            (target,) = self._pages(1)
+        except ArenaFull:
+            request.computed -= tokens
+            if self.store is not None:
+                for page in request.pages:
+                    self.pools.pages.release(page)
+                request.pages, request.computed = [], 0
+        else:
+            self._runner.copy_page(source, target, tokens)
+            request.pages.append(target)
+        self.pools.pages.release(source)
