@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import zlib
@@ -12,8 +13,8 @@ from pathlib import Path
 import torch
 
 from engine.errors import WeightsError
-from engine.kernels.contract import Packed
-from engine.weights.manifest import Bank, DenseEntry, Manifest, Progress
+from engine.kernels.contract import FORMATS, Packed, expert_layout, packed_bytes
+from engine.weights.manifest import MANIFEST_FILE, Bank, DenseEntry, Manifest, Progress
 
 ALIGNMENT_BYTES = 4096
 _READ_BYTES = 8 << 20
@@ -41,14 +42,15 @@ def read_weights(manifest: Manifest, progress: Progress | None = None, threads: 
     Peak memory is the size of the weights. With `check`, every file's CRC-32 is compared with the manifest's. Raises
     WeightsError naming the file that is short, unreadable or corrupt.
     """
+    for bank in manifest.banks:
+        _check_bank(manifest, bank)
     meter = _Meter(manifest.total_bytes, progress)
     with ThreadPoolExecutor(threads, thread_name_prefix="read") as pool:
         reader = _Reader(manifest, pool, meter, check)
         dense = reader.start(manifest.dense_file, manifest.dense_bytes, manifest.dense_crc32)
         banks = [(bank, reader.start(bank.file, bank.bytes, bank.crc32)) for bank in manifest.banks]
-        tensors = {name: _view(dense, entry) for name, entry in manifest.dense.items()}
         reader.finish()
-    return Weights(tensors, {bank.layer: data.view(bank.experts, bank.stride) for bank, data in banks})
+    return Weights(_views(manifest, dense), {bank.layer: data.view(bank.experts, bank.stride) for bank, data in banks})
 
 
 def read_dense(
@@ -60,11 +62,12 @@ def read_dense(
         reader = _Reader(manifest, pool, meter, check=True)
         data = reader.start(manifest.dense_file, manifest.dense_bytes, manifest.dense_crc32)
         reader.finish()
-    return {name: _view(data, entry) for name, entry in manifest.dense.items()}
+    return _views(manifest, data)
 
 
 def read_bank(manifest: Manifest, bank: Bank, threads: int = 4) -> torch.Tensor:
     """One layer's experts, uint8 [experts, stride]; see `read_weights`."""
+    _check_bank(manifest, bank)
     with ThreadPoolExecutor(threads, thread_name_prefix="read") as pool:
         reader = _Reader(manifest, pool, _Meter(bank.bytes, None), check=True)
         data = reader.start(bank.file, bank.bytes, bank.crc32)
@@ -137,6 +140,32 @@ class _Reader:
             raise WeightsError(
                 f"{path} cannot be read: {error.strerror}.", "Check the disk and permissions."
             ) from error
+
+
+def _check_bank(manifest: Manifest, bank: Bank) -> None:
+    # Kernels trust the layout, so a manifest that contradicts itself must not reach them.
+    geometry = manifest.geometry
+    if bank.format not in FORMATS:
+        raise _contradiction(manifest, f"bank format {bank.format!r}")
+    if bank.stride != expert_layout(geometry.hidden_size, geometry.expert_width, bank.format)[2]:
+        raise _contradiction(manifest, f"expert stride {bank.stride} in {bank.file}")
+
+
+def _views(manifest: Manifest, buffer: torch.Tensor) -> dict[str, Packed | torch.Tensor]:
+    for name, entry in manifest.dense.items():
+        if entry.format in FORMATS and len(entry.shape) == 2:
+            expected = packed_bytes(*entry.shape, entry.format)
+        elif not entry.format and entry.dtype == "f32":
+            expected = 4 * math.prod(entry.shape)
+        else:
+            raise _contradiction(manifest, f"format {entry.format!r} of {name!r}")
+        if entry.bytes != expected or entry.offset % 64:
+            raise _contradiction(manifest, f"place of {name!r}")
+    return {name: _view(buffer, entry) for name, entry in manifest.dense.items()}
+
+
+def _contradiction(manifest: Manifest, what: str) -> WeightsError:
+    return WeightsError(f"{manifest.path(MANIFEST_FILE)} has an impossible {what}.", "Make the model again.")
 
 
 def _view(buffer: torch.Tensor, entry: DenseEntry) -> Packed | torch.Tensor:

@@ -115,7 +115,9 @@ def load_manifest(directory: Path | str) -> Manifest:
     try:
         data = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise WeightsError(f"{path} is missing, so {directory} is not a model directory.", remedy) from None
+        raise WeightsError(
+            f"{path} is missing, so {directory} is not a model directory.", f"Move {directory} away. {remedy}"
+        ) from None
     except ValueError as error:
         raise WeightsError(f"{path} is not JSON ({error}).", remedy) from None
     version = data.get("format") if isinstance(data, dict) else None
@@ -123,9 +125,9 @@ def load_manifest(directory: Path | str) -> Manifest:
         raise WeightsError(f"{path} has format {version!r}; this build reads {FORMAT!r}.", remedy)
     try:
         manifest = _parse(directory, data)
+        _check_files(manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WeightsError(f"{path} lacks a field or has a wrong one ({error!r}).", remedy) from None
-    _check_files(manifest)
     return manifest
 
 
@@ -192,6 +194,8 @@ def _check_files(manifest: Manifest) -> None:
     for bank in manifest.banks:
         if bank.experts * bank.stride != bank.bytes:
             raise WeightsError(f"{manifest.path(MANIFEST_FILE)} has a wrong size for {bank.file}.", remedy)
+        if bank.experts != manifest.geometry.experts:
+            raise WeightsError(f"{manifest.path(MANIFEST_FILE)} has a wrong number of experts in {bank.file}.", remedy)
 
 
 def _blocks(path: Path, block_bytes: int = 1 << 22) -> Iterator[bytes]:

@@ -29,13 +29,17 @@ Expert = tuple[torch.Tensor, torch.Tensor]  # gate_up [2*width, hidden], down [h
 def staged(models_dir: Path, name: str) -> Iterator[Path]:
     """A hidden folder in `models_dir` that becomes `models_dir/name` when the block ends well and is removed otherwise.
 
-    An existing model of that name is replaced only at the end. Leftovers of killed writers are removed; one writer per
-    name at a time (others wait).
+    An existing model of that name is replaced only at the end; anything else of that name is left alone (WeightsError).
+    Leftovers of killed writers are removed. One writer per name at a time, others wait.
     """
     models_dir.mkdir(parents=True, exist_ok=True)
     final, partial, old = (models_dir / n for n in (name, f".{name}.partial", f".{name}.old"))
     with (models_dir / f".{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if old.exists() and not final.exists():  # killed between the two renames below
+            old.rename(final)
+        if final.exists() and not (final / MANIFEST_FILE).is_file():
+            raise WeightsError(f"{final} exists and is not a model directory.", "Move it away, or choose another name.")
         for leftover in (partial, old):
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir()
