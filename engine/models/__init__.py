@@ -19,7 +19,7 @@ def names() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NOT_ARCHITECTURES)
 
 
-def spec(model_type: str) -> ModelSpec:
+def get(model_type: str) -> ModelSpec:
     """The architecture that understands `model_type`. Raises Unsupported with the ones there are."""
     known: list[str] = []
     for name in names():

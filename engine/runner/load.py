@@ -47,7 +47,7 @@ def load(
     report = progress or (lambda phase, done, total: None)
     manifest = load_manifest(directory)
     config = text_config(read_config(manifest.path(manifest.config)))
-    spec = models.spec(architecture(config))
+    spec = models.get(architecture(config))
     ops = engine.kernels.get(kernels)
     ops.set_threads(threads)
     weights = read_weights(manifest, lambda done, total: report("weights", done, total))

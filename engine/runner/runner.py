@@ -31,8 +31,8 @@ class CpuRunner:
         kv_dtype: str,
         sampler: Sampler | None = None,
     ) -> None:
-        self._model, self._arena, self._pages, self._states = model, arena, pages, states
-        self._builder = BatchBuilder(arena, pages, states, page_tokens, kv_dtype)
+        self.model, self._arena, self._pages, self._states = model, arena, pages, states
+        self.batches = BatchBuilder(arena, pages, states, page_tokens, kv_dtype)
         self._sampler = sampler or Sampler()
         self._state_layer_bytes = geometry.state_layer_bytes
         self._row_bytes = geometry.head_dim * _KV_VALUE_BYTES[kv_dtype]
@@ -43,7 +43,7 @@ class CpuRunner:
         """See Runner."""
         if not slices:
             return []
-        ids, batch = self._builder.build(slices)
+        ids, batch = self.batches.build(slices)
         ends = batch.row_start[1:].tolist()
         sampling = [i for i, s in enumerate(slices) if s.sample is not None]
         wanted = torch.tensor([ends[i] - 1 for i in sampling], dtype=torch.int64)
@@ -56,7 +56,7 @@ class CpuRunner:
                 gone |= {i for i, s in enumerate(slices) if s.seq in now}
             return tuple(gone)
 
-        logits = self._model.forward(ids, batch, wanted, dropped).numpy()
+        logits = self.model.forward(ids, batch, wanted, dropped).numpy()
         return [
             self._sampler.choose(slices[i].seq, row, spec)
             for i, row in zip((i for i in sampling if i not in gone), logits, strict=True)
@@ -80,10 +80,10 @@ class CpuRunner:
 
     def warm_up(self, slices: list[Slice]) -> None:
         """One real forward, at whatever size the caller means to run later. Raises RuntimeError on logits that are no numbers."""
-        ids, batch = self._builder.build(slices)
+        ids, batch = self.batches.build(slices)
         wanted = torch.tensor([ids.shape[0] - 1], dtype=torch.int64)
         with torch.inference_mode():
-            logits = self._model.forward(ids, batch, wanted, tuple)
+            logits = self.model.forward(ids, batch, wanted, tuple)
         if not np.isfinite(logits.numpy()).all():
             raise RuntimeError("the first forward gave logits that are not finite")
 
