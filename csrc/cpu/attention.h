@@ -1,0 +1,331 @@
+// Causal attention over paged keys and values. Keys are taken in blocks of 32 at absolute positions; the online softmax
+// starts afresh every 512 keys and the parts are merged in order. Both grids depend on positions alone, so neither the
+// chunking of a prompt, nor its neighbours in a batch, nor the number of threads can change a row's bits.
+
+constexpr int64_t kKeys = 32;
+constexpr int64_t kPart = 512;
+#ifdef __AVX512F__
+constexpr int kTogether = 4;  // queries that share each loaded key or value vector
+constexpr int kColumns = 4;   // vectors of a head's output held in registers
+#else
+constexpr int kTogether = 2;
+constexpr int kColumns = 2;
+#endif
+
+FT_INLINE uint8_t* kv_at(const Batch& b, int64_t layer, int64_t seq, int64_t pos, int64_t which, int64_t head, int64_t heads,
+                         int64_t dim) {
+  int64_t size = b.kv_bf16 ? 2 : 4, page = pos / b.page_tokens;
+  int64_t vector = ((2 * layer + which) * heads + head) * b.page_tokens + pos % b.page_tokens;
+  return b.arena + b.page_offsets[seq * b.pages + page] + vector * dim * size;
+}
+
+FT_INLINE int64_t seq_of(const Batch& b, int64_t row) {
+  int64_t s = 0;
+  while (b.row_start[s + 1] <= row) ++s;
+  return s;
+}
+
+static void write_kv(const Batch& b, int64_t layer, const float* k, const float* v, int64_t heads, int64_t dim) {
+  each_row(b.rows, 2 * heads * dim, [&](int64_t r, int) {
+    int64_t seq = seq_of(b, r);
+    for (int which = 0; which < 2; ++which) {
+      for (int64_t h = 0; h < heads; ++h) {
+        const float* from = (which ? v : k) + (r * heads + h) * dim;
+        uint8_t* to = kv_at(b, layer, seq, b.positions[r], which, h, heads, dim);
+        if (!b.kv_bf16) {
+          __builtin_memcpy(to, from, dim * sizeof(float));
+          continue;
+        }
+        for (int64_t i = 0; i < dim; ++i) {
+          uint32_t bits;
+          __builtin_memcpy(&bits, from + i, 4);
+          bool nan = (bits & 0x7fffffff) > 0x7f800000;
+          ((uint16_t*)to)[i] = (uint16_t)((nan ? bits | 0x400000 : bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+        }
+      }
+    }
+  });
+}
+
+FT_INLINE void transpose8(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
+  __m256 r[8], t[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(in + i * in_stride);
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(out + i * out_stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+    _mm256_storeu_ps(out + (i + 4) * out_stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+  }
+}
+
+struct Span {
+  int64_t seq, first, rows, head, part0, part1;  // rows [first, first + rows) of the batch
+};
+
+struct Attention {
+  const Batch& b;
+  int64_t layer;
+  const float* q;
+  int64_t heads, kv_heads, dim, padded, group;
+  float scale;
+  float* out;
+  float* parts;  // [rows * heads][most_parts][padded + 2], only when spans cover single parts
+  int64_t most_parts;
+};
+
+// Working memory of one task for `count` (row, head) queries.
+struct Work {
+  float *keys, *keys_t, *values, *q, *acc, *total, *p, *m, *l, *total_m, *total_l;
+  int64_t *position, *active;
+};
+
+FT_INLINE int64_t work_bytes(int64_t count, int64_t padded) {
+  return (3 * kKeys * padded + 3 * count * padded + count * kKeys + 4 * count) * 4 + 2 * count * 8 + 64;
+}
+
+FT_INLINE Work lay_out(void* memory, int64_t count, int64_t padded) {
+  Work w;
+  float* at = (float*)memory;
+  auto take = [&](int64_t n) {
+    float* p = at;
+    at += n;
+    return p;
+  };
+  w.keys = take(kKeys * padded);
+  w.keys_t = take(kKeys * padded);
+  w.values = take(kKeys * padded);
+  w.q = take(count * padded);
+  w.acc = take(count * padded);
+  w.total = take(count * padded);
+  w.p = take(count * kKeys);
+  w.m = take(count);
+  w.l = take(count);
+  w.total_m = take(count);
+  w.total_l = take(count);
+  w.position = (int64_t*)(((uintptr_t)at + 7) / 8 * 8);
+  w.active = w.position + count;
+  return w;
+}
+
+FT_INLINE void load_vector(const uint8_t* from, bool bf16, int64_t dim, float* out) {
+  for (int64_t i = 0; i < dim; i += 16) {
+    if (dim - i >= 16) {
+      store(out + i, bf16 ? load_bf16((const uint16_t*)from + i) : load((const float*)from + i));
+    } else {
+      for (int64_t j = 0; j < 16; ++j) {
+        uint32_t bits = 0;
+        if (i + j < dim) bits = bf16 ? (uint32_t)((const uint16_t*)from)[i + j] << 16 : ((const uint32_t*)from)[i + j];
+        __builtin_memcpy(out + i + j, &bits, 4);
+      }
+    }
+  }
+}
+
+static void load_keys(const Attention& a, int64_t seq, int64_t head, int64_t begin, int64_t end, Work& w) {
+  for (int64_t j = 0; j < kKeys; ++j) {
+    if (begin + j < end) {
+      load_vector(kv_at(a.b, a.layer, seq, begin + j, 0, head, a.kv_heads, a.dim), a.b.kv_bf16, a.dim, w.keys + j * a.padded);
+      load_vector(kv_at(a.b, a.layer, seq, begin + j, 1, head, a.kv_heads, a.dim), a.b.kv_bf16, a.dim, w.values + j * a.padded);
+    } else {
+      for (int64_t i = 0; i < a.padded; i += 16) store(w.keys + j * a.padded + i, zero());
+    }
+  }
+  for (int64_t d = 0; d < a.padded; d += 8)
+    for (int64_t j = 0; j < kKeys; j += 8) transpose8(w.keys + j * a.padded + d, a.padded, w.keys_t + d * kKeys + j, kKeys);
+}
+
+template <int N>
+FT_INLINE void score(const Attention& a, Work& w, const int64_t* ids) {
+  V s[N][2];
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) s[n][0] = s[n][1] = zero();
+  for (int64_t d = 0; d < a.padded; ++d) {
+    V k0 = load(w.keys_t + d * kKeys), k1 = load(w.keys_t + d * kKeys + 16);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      V qv = set1(w.q[ids[n] * a.padded + d]);
+      s[n][0] = fma(qv, k0, s[n][0]);
+      s[n][1] = fma(qv, k1, s[n][1]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) {
+    store(w.p + ids[n] * kKeys, mul(s[n][0], set1(a.scale)));
+    store(w.p + ids[n] * kKeys + 16, mul(s[n][1], set1(a.scale)));
+  }
+}
+
+// Turns scores into probabilities relative to the new maximum; returns the factor for what was summed before.
+FT_INLINE float soften(float* p, int64_t count, float& m, float& l) {
+  for (int64_t j = count; j < kKeys; ++j) p[j] = -__builtin_inff();
+  V a = load(p), b = load(p + 16);
+  float top = largest(max(a, b));
+  if (m > top) top = m;
+  a = exp(sub(a, set1(top)));
+  b = exp(sub(b, set1(top)));
+  store(p, a);
+  store(p + 16, b);
+  float factor = exp1(m - top);
+  l = __builtin_fmaf(l, factor, sum(add(a, b)));
+  m = top;
+  return factor;
+}
+
+// acc = acc * factor + sum of p[j] * value[j] in the order of j, for N queries and C vectors of the head.
+template <int N, int C>
+FT_INLINE void gather(const Attention& a, Work& w, const int64_t* ids, const float* factor, const int64_t* counts, int64_t column) {
+  V acc[N][C];
+  int64_t common = counts[0];
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) {
+    if (counts[n] < common) common = counts[n];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) acc[n][c] = mul(load(w.acc + ids[n] * a.padded + column + 16 * c), set1(factor[n]));
+  }
+  for (int64_t j = 0; j < common; ++j) {
+    V v[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) v[c] = load(w.values + j * a.padded + column + 16 * c);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      V pv = set1(w.p[ids[n] * kKeys + j]);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) acc[n][c] = fma(pv, v[c], acc[n][c]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) {
+    for (int64_t j = common; j < counts[n]; ++j) {
+      V pv = set1(w.p[ids[n] * kKeys + j]);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) acc[n][c] = fma(pv, load(w.values + j * a.padded + column + 16 * c), acc[n][c]);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) store(w.acc + ids[n] * a.padded + column + 16 * c, acc[n][c]);
+  }
+}
+
+template <int N>
+FT_INLINE void absorb(const Attention& a, Work& w, const int64_t* ids, int64_t begin) {
+  float factor[N];
+  int64_t counts[N];
+  score<N>(a, w, ids);
+  for (int n = 0; n < N; ++n) {
+    int64_t q = ids[n];
+    counts[n] = w.position[q] + 1 - begin < kKeys ? w.position[q] + 1 - begin : kKeys;
+    factor[n] = soften(w.p + q * kKeys, counts[n], w.m[q], w.l[q]);
+  }
+  int64_t column = 0;
+  for (; column + 16 * kColumns <= a.padded; column += 16 * kColumns) gather<N, kColumns>(a, w, ids, factor, counts, column);
+  for (; column < a.padded; column += 16) gather<N, 1>(a, w, ids, factor, counts, column);
+}
+
+// (m, l, acc) of the keys so far, merged with those of the next part.
+FT_INLINE void merge(float& m, float& l, float* acc, float part_m, float part_l, const float* part, int64_t padded) {
+  float top = m > part_m ? m : part_m;
+  float keep = exp1(m - top), take = exp1(part_m - top);
+  l = __builtin_fmaf(part_l, take, l * keep);
+  for (int64_t i = 0; i < padded; i += 16)
+    store(acc + i, fma(load(part + i), set1(take), mul(load(acc + i), set1(keep))));
+  m = top;
+}
+
+FT_INLINE void finish(const Attention& a, int64_t row, int64_t head, float l, const float* acc) {
+  float* out = a.out + (row * a.heads + head) * a.dim;
+  for (int64_t i = 0; i < a.dim; i += 16) store_some(out + i, div(load(acc + i), set1(l)), a.dim - i);
+}
+
+static void attend(const Attention& a, const Span& s, int thread) {
+  const int64_t count = s.rows * a.group;
+  Work w = lay_out(pool::thread_scratch(thread, work_bytes(count, a.padded)), count, a.padded);
+  int64_t length = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t row = s.first + i / a.group, head = s.head * a.group + i % a.group;
+    w.position[i] = a.b.positions[row];
+    if (w.position[i] + 1 > length) length = w.position[i] + 1;
+    load_vector((const uint8_t*)(a.q + (row * a.heads + head) * a.dim), false, a.dim, w.q + i * a.padded);
+  }
+  for (int64_t part = s.part0; part < s.part1 && part * kPart < length; ++part) {
+    for (int64_t i = 0; i < count; ++i) {
+      w.m[i] = -__builtin_inff();
+      w.l[i] = 0;
+      for (int64_t d = 0; d < a.padded; d += 16) store(w.acc + i * a.padded + d, zero());
+    }
+    int64_t end = (part + 1) * kPart < length ? (part + 1) * kPart : length;
+    for (int64_t begin = part * kPart; begin < end; begin += kKeys) {
+      load_keys(a, s.seq, s.head, begin, end, w);
+      int64_t active = 0, n = 0;
+      for (int64_t i = 0; i < count; ++i)
+        if (w.position[i] >= begin) w.active[active++] = i;
+      for (; n + kTogether <= active; n += kTogether) absorb<kTogether>(a, w, w.active + n, begin);
+      for (; n < active; ++n) absorb<1>(a, w, w.active + n, begin);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (w.position[i] < part * kPart) continue;
+      float* acc = w.acc + i * a.padded;
+      if (a.parts != nullptr) {
+        int64_t row = s.first + i / a.group, head = s.head * a.group + i % a.group;
+        float* to = a.parts + ((row * a.heads + head) * a.most_parts + part) * (a.padded + 2);
+        to[0] = w.m[i];
+        to[1] = w.l[i];
+        __builtin_memcpy(to + 2, acc, a.padded * sizeof(float));
+      } else if (part == 0) {
+        w.total_m[i] = w.m[i];
+        w.total_l[i] = w.l[i];
+        __builtin_memcpy(w.total + i * a.padded, acc, a.padded * sizeof(float));
+      } else {
+        merge(w.total_m[i], w.total_l[i], w.total + i * a.padded, w.m[i], w.l[i], acc, a.padded);
+      }
+    }
+  }
+  if (a.parts == nullptr)
+    for (int64_t i = 0; i < count; ++i)
+      finish(a, s.first + i / a.group, s.head * a.group + i % a.group, w.total_l[i], w.total + i * a.padded);
+}
+
+static void attention(const Batch& b, int64_t layer, const float* q, int64_t heads, int64_t kv_heads, int64_t dim, float scale,
+                      float* out) {
+  Attention a{b, layer, q, heads, kv_heads, dim, (dim + 15) / 16 * 16, heads / kv_heads, scale, out, nullptr, 1};
+  const int64_t queries = a.padded <= 128 ? 64 : 32, rows = queries / a.group < 1 ? 1 : queries / a.group;
+  int64_t tiles = 0, keys = 0;
+  for (int64_t s = 0; s < b.seqs; ++s) tiles += (b.row_start[s + 1] - b.row_start[s] + rows - 1) / rows;
+  for (int64_t r = 0; r < b.rows; ++r) {
+    keys += b.positions[r] + 1;
+    int64_t parts = b.positions[r] / kPart + 1;
+    if (parts > a.most_parts) a.most_parts = parts;
+  }
+  const bool split = a.most_parts > 1 && tiles * kv_heads < 2 * pool::threads();
+  if (split) a.parts = (float*)pool::shared_scratch(0, b.rows * heads * a.most_parts * (a.padded + 2) * sizeof(float));
+  const int64_t pieces = split ? a.most_parts : 1;
+  Span* spans = (Span*)pool::shared_scratch(1, tiles * kv_heads * pieces * sizeof(Span));
+  int64_t count = 0;
+  for (int64_t s = b.seqs - 1; s >= 0; --s)
+    for (int64_t last = b.row_start[s + 1]; last > b.row_start[s]; last -= rows) {  // the longest first, for balance
+      int64_t first = last - rows > b.row_start[s] ? last - rows : b.row_start[s];
+      for (int64_t h = 0; h < kv_heads; ++h)
+        for (int64_t p = 0; p < pieces; ++p) spans[count++] = {s, first, last - first, h, split ? p : 0, split ? p + 1 : a.most_parts};
+    }
+  parallel(count, keys * heads * a.padded <= kSmallWork, [&](int64_t i, int thread) { attend(a, spans[i], thread); });
+  if (!split) return;
+  parallel(b.rows * heads, b.rows * heads * a.most_parts * a.padded <= kSmallWork, [&](int64_t i, int) {
+    float* part = a.parts + i * a.most_parts * (a.padded + 2);
+    float m = part[0], l = part[1], *acc = part + 2;
+    for (int64_t p = 1; p <= b.positions[i / heads] / kPart; ++p) {
+      float* next = part + p * (a.padded + 2);
+      merge(m, l, acc, next[0], next[1], next + 2, a.padded);
+    }
+    finish(a, i / heads, i % heads, l, acc);
+  });
+}

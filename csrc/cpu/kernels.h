@@ -1,0 +1,67 @@
+// What one instruction set provides. Every pointer is to contiguous memory whose size the caller has checked.
+#pragma once
+#include <cstdint>
+
+namespace ft {
+
+enum Format : int { kF32 = 0, kBF16 = 1, kQ8_0 = 2 };
+
+// The rows of one step (engine/kernels/contract.py, Batch).
+struct Batch {
+  uint8_t* arena;
+  int64_t arena_bytes;
+  const int32_t* row_start;
+  const int32_t* positions;
+  const int64_t* page_offsets;
+  int64_t seqs, rows, pages, page_tokens;
+  int kv_bf16;
+  const int64_t* states;
+  int64_t linear_layers;
+  const int32_t* snapshot_seq;
+  const int32_t* snapshot_rows;
+  const int64_t* snapshot_states;
+  int64_t snapshots;
+};
+
+struct Experts {
+  const float* x;           // [rows, hidden]
+  const int32_t* ids;       // [rows, top_k]
+  const float* weights;     // [rows, top_k]
+  const int64_t* addresses; // [experts]
+  int64_t rows, hidden, top_k, experts, width, down_offset;
+  int format;
+  float* out;  // [rows, hidden]
+};
+
+struct Kernels {
+  const char* name;
+  void (*linear)(const float* x, int64_t rows, const uint8_t* w, int format, int64_t n, int64_t k, const float* bias, float* out);
+  void (*rmsnorm)(const float* x, int64_t rows, int64_t dim, const float* w, float eps, const float* gate, float* out);
+  void (*add_rmsnorm)(float* residual, const float* delta, int64_t rows, int64_t dim, const float* w, float eps, float* out);
+  void (*silu_mul)(const float* gate_up, int64_t rows, int64_t width, float* out);
+  void (*sigmoid_mul)(const float* x, const float* gate, int64_t rows, int64_t dim, int64_t gate_dim, float* out);
+  void (*rope)(float* x, int64_t rows, int64_t heads, int64_t dim, const float* cos, const float* sin, int64_t half, const int32_t* positions);
+  void (*write_kv)(const Batch& b, int64_t layer, const float* k, const float* v, int64_t kv_heads, int64_t dim);
+  void (*attention)(const Batch& b, int64_t layer, const float* q, int64_t heads, int64_t kv_heads, int64_t dim, float scale, float* out);
+  void (*conv)(const Batch& b, int64_t layer, const float* x, int64_t channels, const float* w, int64_t width, int64_t state_offset, float* out);
+  void (*delta_rule)(const Batch& b, int64_t layer, const float* q, const float* k, const float* v, const float* g, const float* beta,
+                     int64_t k_heads, int64_t k_dim, int64_t v_heads, int64_t v_dim, float* out);
+  void (*route)(const float* logits, int64_t rows, int64_t experts, int64_t top_k, bool renormalise, int32_t* ids, float* weights);
+  void (*experts)(const Experts& e);
+  float (*fma_loop)(int64_t count);                           // count multiply-adds of 16 lanes on every thread
+  uint64_t (*read_loop)(const uint8_t* data, int64_t bytes);  // reads every whole 256 KiB once, shared by all threads
+};
+
+const Kernels& kernels_avx2();
+const Kernels& kernels_avx512();
+
+// Layout work that needs no vector code.
+int64_t packed_bytes(int64_t n, int64_t k, int format);
+void pack(const float* w, int64_t n, int64_t k, int format, uint8_t* out);
+void unpack(const uint8_t* packed, int64_t n, int64_t k, int format, float* out);
+void embedding(const int32_t* ids, int64_t rows, const uint8_t* packed, int64_t k, int format, float* out);
+
+bool has_avx2();
+bool has_avx512();
+
+}  // namespace ft

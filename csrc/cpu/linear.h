@@ -1,0 +1,184 @@
+// y[m][n] = sum over k of w[n][k] * x[m][k], as one chain of fused multiply-adds per output in the order of k. Sixteen
+// outputs share a vector, so the chain is the same whatever the tile, and a row's bits never depend on its company.
+
+constexpr int64_t block_bytes(int format) { return format == kF32 ? 2048 : format == kBF16 ? 1024 : 544; }
+FT_INLINE int64_t group_bytes(int format, int64_t k) { return (k + 31) / 32 * block_bytes(format); }
+
+// 32 inputs of MT rows times NG groups of 16 outputs.
+template <int F, int MT, int NG>
+FT_INLINE void block(V (&acc)[MT][NG], const uint8_t* w, int64_t stride, const float* const (&x)[MT], int64_t at) {
+  auto accumulate = [&](const V(&wv)[NG], int64_t k) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int m = 0; m < MT; ++m) {
+      V xv = set1(x[m][k]);
+#pragma GCC unroll 4
+      for (int g = 0; g < NG; ++g) acc[m][g] = fma(wv[g], xv, acc[m][g]);
+    }
+  };
+  if constexpr (F == kF32) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 32; ++j) {
+      V wv[NG];
+#pragma GCC unroll 4
+      for (int g = 0; g < NG; ++g) wv[g] = load(w + g * stride + 64 * j);
+      accumulate(wv, at + j);
+    }
+  } else if constexpr (F == kBF16) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 16; ++j) {
+      I raw[NG];
+      V even[NG], odd[NG];
+#pragma GCC unroll 4
+      for (int g = 0; g < NG; ++g) {
+        raw[g] = load_bits(w + g * stride + 64 * j);
+        even[g] = low_half(raw[g]);
+        odd[g] = high_half(raw[g]);
+      }
+      accumulate(even, at + 2 * j);
+      accumulate(odd, at + 2 * j + 1);
+    }
+  } else {
+    V scale[NG];  // times 2^-24, which byte_scaled put into the code; both products are exact
+#pragma GCC unroll 4
+    for (int g = 0; g < NG; ++g) scale[g] = mul(load_fp16(w + g * stride), set1(1.0f / 16777216.0f));
+    for (int j = 0; j < 8; ++j) {
+      I raw[NG];
+#pragma GCC unroll 4
+      for (int g = 0; g < NG; ++g) raw[g] = load_bits(w + g * stride + 32 + 64 * j);
+      V wv[NG];
+#define FT_BYTE(B)                                                                     \
+  _Pragma("GCC unroll 4") for (int g = 0; g < NG; ++g) wv[g] = mul(byte_scaled<B>(raw[g]), scale[g]); \
+  accumulate(wv, at + 4 * j + B);
+      FT_BYTE(0)
+      FT_BYTE(1)
+      FT_BYTE(2)
+      FT_BYTE(3)
+#undef FT_BYTE
+    }
+  }
+}
+
+// x: MT row pointers; y: MT row pointers to column `first`; outputs past `last` are padding and not stored.
+template <int F, int MT, int NG>
+void tile(const uint8_t* w, int64_t k, const float* const* x, const float* bias, float* const* y, int64_t first, int64_t last) {
+  const int64_t stride = group_bytes(F, k), blocks = k / 32;
+  const float* rows[MT];
+  for (int m = 0; m < MT; ++m) rows[m] = x[m];
+  V acc[MT][NG];
+#pragma GCC unroll 8
+  for (int m = 0; m < MT; ++m) {
+#pragma GCC unroll 4
+    for (int g = 0; g < NG; ++g) acc[m][g] = zero();
+  }
+  for (int64_t b = 0; b < blocks; ++b, w += block_bytes(F)) {
+    if constexpr (MT <= 4) {
+      for (int g = 0; g < NG; ++g)
+        for (int64_t line = 0; line < block_bytes(F); line += 64)
+          __builtin_prefetch(w + g * stride + 2 * block_bytes(F) + line);
+    }
+    block<F, MT, NG>(acc, w, stride, rows, 32 * b);
+  }
+  if (k % 32 != 0) {
+    alignas(64) float tail[MT][32] = {};
+    const float* tails[MT];
+    for (int m = 0; m < MT; ++m) {
+      for (int64_t i = 0; i < k % 32; ++i) tail[m][i] = rows[m][32 * blocks + i];
+      tails[m] = tail[m];
+    }
+    block<F, MT, NG>(acc, w, stride, tails, 0);
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < NG; ++g) {
+    int64_t at = first + 16 * g;
+    int count = last - at < 16 ? (int)(last - at) : 16;
+    V b = bias == nullptr ? zero() : load_n(bias + at, count);
+#pragma GCC unroll 8
+    for (int m = 0; m < MT; ++m) {
+      V value = bias == nullptr ? acc[m][g] : add(acc[m][g], b);
+      if (count == 16)
+        store(y[m] + at, value);
+      else
+        store_n(y[m] + at, value, count);
+    }
+  }
+}
+
+using Tile = void (*)(const uint8_t*, int64_t, const float* const*, const float*, float* const*, int64_t, int64_t);
+template <int F, int NG>
+struct TileRow {
+  static constexpr Tile by_rows[8] = {tile<F, 1, NG>, tile<F, 2, NG>, tile<F, 3, NG>, tile<F, 4, NG>,
+                                      tile<F, 5, NG>, tile<F, 6, NG>, tile<F, 7, NG>, tile<F, 8, NG>};
+};
+template <int F>
+FT_INLINE Tile find_tile(int64_t rows, int groups) {
+  return groups == 4 ? (rows <= 4 ? (const Tile[]){tile<F, 1, 4>, tile<F, 2, 4>, tile<F, 3, 4>, tile<F, 4, 4>}[rows - 1] : nullptr)
+         : groups == 2 ? TileRow<F, 2>::by_rows[rows - 1]
+                       : TileRow<F, 1>::by_rows[rows - 1];
+}
+
+// The tile that fills the register file: rows at a time and groups at a time.
+struct Shape {
+  int rows, groups;
+};
+FT_INLINE Shape shape_for(int64_t rows, int format) {
+#ifdef __AVX512F__
+  (void)format;
+  return rows <= 4 ? Shape{4, 4} : Shape{8, 2};
+#else
+  if (rows == 1) return {1, 4};
+  if (rows <= 3) return {3, 2};
+  return {format == kQ8_0 ? 4 : 6, 1};
+#endif
+}
+
+// Groups [g0, g1) of an [n, k] matrix for `rows` rows.
+static void multiply(const uint8_t* w, int format, int64_t n, int64_t k, int64_t g0, int64_t g1, const float* const* x,
+                     int64_t rows, const float* bias, float* const* y) {
+  const int64_t stride = group_bytes(format, k);
+  const Shape shape = shape_for(rows, format);
+  for (int64_t g = g0; g < g1;) {
+    int groups = g + shape.groups <= g1 ? shape.groups : g + 2 <= g1 && shape.groups > 2 ? 2 : 1;
+    for (int64_t m = 0; m < rows; m += shape.rows) {
+      int64_t count = rows - m < shape.rows ? rows - m : shape.rows;
+      Tile t = format == kF32    ? find_tile<kF32>(count, groups)
+               : format == kBF16 ? find_tile<kBF16>(count, groups)
+                                 : find_tile<kQ8_0>(count, groups);
+      t(w + g * stride, k, x + m, bias, y + m, 16 * g, n);
+    }
+    g += groups;
+  }
+}
+
+// Groups of 16 outputs per task: small enough to share out evenly, whole tiles, and not so small that claiming costs.
+FT_INLINE int64_t groups_per_task(int64_t groups, int64_t rows, int format, int64_t k) {
+  int64_t unit = shape_for(rows, format).groups;
+  int64_t share = groups / (4 * pool::threads()) / unit * unit;
+  int64_t cost = group_bytes(format, k) * (rows < 8 ? 8 : rows);
+  int64_t floor = ((int64_t)1 << 18) / cost / unit * unit;
+  int64_t ceiling = ((int64_t)1 << 23) / cost / unit * unit;
+  int64_t size = share < ceiling ? share : ceiling;
+  if (size < floor) size = floor;
+  return size < unit ? unit : size;
+}
+
+constexpr int64_t kPanel = 64;                // rows whose inputs stay in the second-level cache
+constexpr int64_t kSmallWork = (int64_t)1 << 14;  // multiply-adds below which waking threads costs more than the work
+
+static void linear(const float* x, int64_t rows, const uint8_t* w, int format, int64_t n, int64_t k, const float* bias,
+                   float* out) {
+  const int64_t groups = (n + 15) / 16, panels = (rows + kPanel - 1) / kPanel;
+  const int64_t per = groups_per_task(groups, rows < kPanel ? rows : kPanel, format, k);
+  const int64_t slices = (groups + per - 1) / per;
+  auto task = [&](int64_t i, int) {
+    int64_t first = i / slices * kPanel, g0 = i % slices * per, g1 = g0 + per < groups ? g0 + per : groups;
+    int64_t count = rows - first < kPanel ? rows - first : kPanel;
+    const float* xs[kPanel];
+    float* ys[kPanel];
+    for (int64_t m = 0; m < count; ++m) {
+      xs[m] = x + (first + m) * k;
+      ys[m] = out + (first + m) * n;
+    }
+    multiply(w, format, n, k, g0, g1, xs, count, bias, ys);
+  };
+  parallel(slices * panels, rows * n * k <= kSmallWork, task);
+}

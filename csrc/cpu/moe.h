@@ -1,0 +1,106 @@
+// Router and routed experts.
+
+static void route(const float* logits, int64_t rows, int64_t experts, int64_t top_k, bool renormalise, int32_t* ids,
+                  float* weights) {
+  int64_t padded = (experts + 15) / 16 * 16;
+  each_row(rows, experts * (4 + top_k), [&](int64_t r, int thread) {
+    float* p = (float*)pool::thread_scratch(thread, padded * sizeof(float));
+    const float* row = logits + r * experts;
+    float top = row[0];
+    for (int64_t e = 1; e < experts; ++e) top = row[e] > top ? row[e] : top;
+    V total = zero();
+    for (int64_t i = 0; i < experts; i += 16) {
+      int64_t left = experts - i;
+      V v = exp(sub(load_some(row + i, left), set1(top)));
+      store(p + i, v);
+      total = add(total, left >= 16 ? v : load_n(p + i, (int)left));
+    }
+    float all = sum(total), chosen = 0;
+    for (int64_t k = 0; k < top_k; ++k) {
+      int64_t best = 0;
+      for (int64_t e = 1; e < experts; ++e) best = p[e] > p[best] ? e : best;
+      ids[r * top_k + k] = (int32_t)best;
+      weights[r * top_k + k] = p[best] / all;
+      chosen += p[best] / all;
+      p[best] = -1.0f;  // probabilities are never negative
+    }
+    if (renormalise)
+      for (int64_t k = 0; k < top_k; ++k) weights[r * top_k + k] /= chosen;
+  });
+}
+
+struct Slice {
+  int64_t expert, first, count, g0, g1;  // rows [first, first + count) of the sorted order, groups [g0, g1)
+};
+
+// Cuts every used expert's [n, k] matrix into tasks.
+static int64_t cut(const int64_t* starts, int64_t experts, int format, int64_t n, int64_t k, Slice* out) {
+  int64_t groups = (n + 15) / 16, total = 0, tasks = 0;
+  for (int64_t e = 0; e < experts; ++e) total += starts[e + 1] > starts[e] ? groups : 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    for (int64_t first = starts[e]; first < starts[e + 1]; first += kPanel) {
+      int64_t count = starts[e + 1] - first < kPanel ? starts[e + 1] - first : kPanel;
+      int64_t per = groups_per_task(total, count, format, k);
+      for (int64_t g = 0; g < groups; g += per) {
+        if (out != nullptr) out[tasks] = {e, first, count, g, g + per < groups ? g + per : groups};
+        ++tasks;
+      }
+    }
+  }
+  return tasks;
+}
+
+static void routed_experts(const Experts& e) {
+  const int64_t pairs = e.rows * e.top_k, width = e.width, hidden = e.hidden;
+  int64_t* starts = (int64_t*)pool::shared_scratch(0, (e.experts + 1 + e.experts + pairs) * sizeof(int64_t));
+  int64_t *fill = starts + e.experts + 1, *order = fill + e.experts;  // order: sorted place -> (row, choice)
+  for (int64_t i = 0; i <= e.experts; ++i) starts[i] = 0;
+  for (int64_t p = 0; p < pairs; ++p) ++starts[e.ids[p] + 1];
+  for (int64_t i = 0; i < e.experts; ++i) {
+    starts[i + 1] += starts[i];
+    fill[i] = starts[i];
+  }
+  for (int64_t p = 0; p < pairs; ++p) order[fill[e.ids[p]]++] = p;
+
+  float* gate_up = (float*)pool::shared_scratch(1, pairs * 2 * width * sizeof(float));
+  float* act = (float*)pool::shared_scratch(2, pairs * width * sizeof(float));
+  float* down = (float*)pool::shared_scratch(3, pairs * hidden * sizeof(float));
+
+  int64_t tasks = cut(starts, e.experts, e.format, 2 * width, hidden, nullptr);
+  Slice* slices = (Slice*)pool::shared_scratch(4, tasks * sizeof(Slice));
+  cut(starts, e.experts, e.format, 2 * width, hidden, slices);
+  parallel(tasks, pairs * width * hidden <= kSmallWork, [&](int64_t i, int) {
+    const Slice& s = slices[i];
+    const float* x[kPanel];
+    float* y[kPanel];
+    for (int64_t m = 0; m < s.count; ++m) {
+      x[m] = e.x + order[s.first + m] / e.top_k * hidden;
+      y[m] = gate_up + (s.first + m) * 2 * width;
+    }
+    multiply((const uint8_t*)e.addresses[s.expert], e.format, 2 * width, hidden, s.g0, s.g1, x, s.count, nullptr, y);
+  });
+  silu_mul(gate_up, pairs, width, act);
+
+  tasks = cut(starts, e.experts, e.format, hidden, width, nullptr);
+  slices = (Slice*)pool::shared_scratch(4, tasks * sizeof(Slice));
+  cut(starts, e.experts, e.format, hidden, width, slices);
+  parallel(tasks, pairs * width * hidden <= kSmallWork, [&](int64_t i, int) {
+    const Slice& s = slices[i];
+    const float* x[kPanel];
+    float* y[kPanel];
+    for (int64_t m = 0; m < s.count; ++m) {
+      x[m] = act + (s.first + m) * width;
+      y[m] = down + order[s.first + m] * hidden;
+    }
+    multiply((const uint8_t*)(e.addresses[s.expert] + e.down_offset), e.format, hidden, width, s.g0, s.g1, x, s.count, nullptr, y);
+  });
+
+  each_row(e.rows, hidden * e.top_k, [&](int64_t r, int) {
+    for (int64_t i = 0; i < hidden; i += 16) {
+      V total = zero();
+      for (int64_t k = 0; k < e.top_k; ++k)
+        total = fma(load_some(down + (r * e.top_k + k) * hidden + i, hidden - i), set1(e.weights[r * e.top_k + k]), total);
+      store_some(e.out + r * hidden + i, total, hidden - i);
+    }
+  });
+}

@@ -1,0 +1,176 @@
+#include "pool.h"
+
+#include <immintrin.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <new>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ft::pool {
+namespace {
+
+// A job is published as one word: epoch (22 bits), task count (21 bits), next index (21 bits). Claiming a task is one
+// fetch_add on it, so a worker can never take a task of a job whose description has already been replaced: the
+// description stays until every claimed task has been counted in `done`.
+constexpr int kBits = 21;
+constexpr uint64_t kMask = (uint64_t{1} << kBits) - 1;
+constexpr int64_t kLargestJob = int64_t{1} << 20;  // leaves room for idle claims past the end
+constexpr auto kSpin = std::chrono::microseconds(40);
+
+struct alignas(64) State {
+  std::atomic<uint64_t> ticket{0};
+  alignas(64) std::atomic<int64_t> done{0};
+  alignas(64) std::atomic<uint32_t> wake{0};
+  std::atomic<int> sleepers{0};
+  std::atomic<bool> stop{false};
+  Task task = nullptr;
+  void* context = nullptr;
+  int64_t offset = 0;
+};
+
+State state;
+std::vector<std::thread> workers;
+int thread_count = 0;
+
+struct Buffer {
+  void* data = nullptr;
+  size_t bytes = 0;
+  void* at_least(size_t wanted) {
+    if (wanted > bytes) {
+      std::free(data);
+      bytes = 0;
+      size_t size = (wanted + wanted / 2 + 4095) / 4096 * 4096;
+      data = std::aligned_alloc(64, size);
+      if (data == nullptr) throw std::bad_alloc();
+      bytes = size;
+    }
+    return data;
+  }
+};
+Buffer per_thread[kMaxThreads];
+Buffer shared[kSharedSlots];
+
+void futex(std::atomic<uint32_t>* word, int operation, uint32_t value) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
+}
+
+bool has_work() {
+  uint64_t t = state.ticket.load(std::memory_order_seq_cst);
+  return (t & kMask) < ((t >> kBits) & kMask);
+}
+
+void work(int thread) {
+  while (has_work()) {
+    uint64_t t = state.ticket.fetch_add(1, std::memory_order_acq_rel);
+    int64_t index = static_cast<int64_t>(t & kMask);
+    if (index >= static_cast<int64_t>((t >> kBits) & kMask)) return;
+    state.task(state.context, state.offset + index, thread);
+    state.done.fetch_add(1, std::memory_order_release);
+  }
+}
+
+void worker(int thread) {
+  while (!state.stop.load(std::memory_order_acquire)) {
+    auto until = std::chrono::steady_clock::now() + kSpin;
+    bool found = false;
+    while (!found && std::chrono::steady_clock::now() < until) {
+      for (int i = 0; i < 16 && !(found = has_work()); ++i) _mm_pause();
+    }
+    if (found) {
+      work(thread);
+      continue;
+    }
+    uint32_t seen = state.wake.load(std::memory_order_seq_cst);
+    state.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    if (!has_work() && !state.stop.load(std::memory_order_seq_cst)) futex(&state.wake, FUTEX_WAIT, seen);
+    state.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+}
+
+void wake_all() {
+  state.wake.fetch_add(1, std::memory_order_seq_cst);
+  futex(&state.wake, FUTEX_WAKE, INT32_MAX);
+}
+
+// Physical cores this process may run on: siblings of one core share its arithmetic units.
+int physical_cores() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+  std::set<std::string> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
+    std::string line;
+    if (!std::getline(siblings, line)) line = std::to_string(cpu);
+    cores.insert(line);
+  }
+  return cores.empty() ? 1 : static_cast<int>(cores.size());
+}
+
+struct AtExit {
+  ~AtExit() {
+    state.stop.store(true);
+    wake_all();
+    for (auto& w : workers) w.join();
+    workers.clear();
+  }
+} at_exit;
+
+}  // namespace
+
+int threads() {
+  if (thread_count == 0) set_threads(physical_cores());
+  return thread_count;
+}
+
+void set_threads(int count) {
+  if (count > kMaxThreads) count = kMaxThreads;
+  if (count == thread_count) return;
+  state.stop.store(true);
+  wake_all();
+  for (auto& w : workers) w.join();
+  workers.clear();
+  state.stop.store(false);
+  thread_count = count;
+  for (int i = 1; i < count; ++i) workers.emplace_back(worker, i);
+}
+
+void run(int64_t count, Task task, void* context) {
+  if (threads() == 1 || count == 1) {
+    for (int64_t i = 0; i < count; ++i) task(context, i, 0);
+    return;
+  }
+  for (int64_t offset = 0; offset < count; offset += kLargestJob) {
+    int64_t size = count - offset < kLargestJob ? count - offset : kLargestJob;
+    state.task = task;
+    state.context = context;
+    state.offset = offset;
+    state.done.store(0, std::memory_order_relaxed);
+    uint64_t epoch = (state.ticket.load(std::memory_order_relaxed) >> (2 * kBits)) + 1;
+    state.ticket.store((epoch << (2 * kBits)) | (static_cast<uint64_t>(size) << kBits), std::memory_order_seq_cst);
+    if (state.sleepers.load(std::memory_order_seq_cst) > 0) wake_all();
+    work(0);
+    for (int spins = 0; state.done.load(std::memory_order_acquire) < size; ++spins) {
+      if (spins < 4000) {
+        _mm_pause();
+      } else {
+        sched_yield();  // the last task's thread has lost its core
+      }
+    }
+  }
+}
+
+void* thread_scratch(int thread, size_t bytes) { return per_thread[thread].at_least(bytes); }
+void* shared_scratch(int slot, size_t bytes) { return shared[slot].at_least(bytes); }
+
+}  // namespace ft::pool

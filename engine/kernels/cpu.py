@@ -1,0 +1,282 @@
+"""The C++ kernels (csrc/cpu) behind contract.Ops: checks tensors, allocates outputs, passes addresses.
+
+A decode step makes hundreds of these calls, so each costs a few microseconds at most: tensors go down as addresses, not as
+converted arrays. Wrong tensors raise TypeError (dtype, device, contiguity) or ValueError (sizes, indices).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from engine.errors import Unsupported
+
+from . import _cpu
+from .contract import FORMATS, Batch, Packed, expert_layout
+
+_FORMAT = {name: index for index, name in enumerate(FORMATS)}
+_BLOCK_BYTES = (2048, 1024, 544)  # of 16 rows x 32 inputs
+_F32, _I32, _I64, _U8 = torch.float32, torch.int32, torch.int64, torch.uint8
+
+
+class CpuOps:
+    """Implements contract.Ops. The instruction set is chosen when the module loads (FT_ISA=avx2|avx512 overrides)."""
+
+    def pack(self, weight: torch.Tensor, format: str) -> torch.Tensor:
+        code = _format(format)
+        source = weight.to(_F32).contiguous()
+        n, k = _shape(source, 2)
+        out = torch.empty(_bytes(code, n, k), dtype=_U8)
+        _cpu.pack(_address(source, _F32), n, k, code, out.data_ptr())
+        return out
+
+    def unpack(self, weight: Packed) -> torch.Tensor:
+        at, code = _weight(weight)
+        out = torch.empty(weight.n, weight.k)
+        _cpu.unpack(at, weight.n, weight.k, code, out.data_ptr())
+        return out
+
+    def linear(self, x: torch.Tensor, weight: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
+        rows, k = _shape(x, 2)
+        _equal(k, weight.k, "inputs")
+        at, code = _weight(weight)
+        if bias is not None:
+            _equal(bias.numel(), weight.n, "biases")
+        out = torch.empty(rows, weight.n)
+        bias_at = 0 if bias is None else _address(bias, _F32)
+        _cpu.linear(_address(x, _F32), rows, at, code, weight.n, k, bias_at, out.data_ptr())
+        return out
+
+    def embedding(self, ids: torch.Tensor, weight: Packed) -> torch.Tensor:
+        (rows,) = _shape(ids, 1)
+        at, code = _weight(weight)
+        out = torch.empty(rows, weight.k)
+        _cpu.embedding(_address(ids, _I32), rows, at, weight.n, weight.k, code, out.data_ptr())
+        return out
+
+    def rmsnorm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        rows, dim = _rows(x, weight)
+        out = torch.empty(x.shape)
+        _cpu.rmsnorm(_address(x, _F32), rows, dim, _address(weight, _F32), eps, 0, out.data_ptr())
+        return out
+
+    def add_rmsnorm(
+        self, residual: torch.Tensor, delta: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        rows, dim = _rows(residual, weight)
+        _equal(delta.numel(), rows * dim, "delta values")
+        out = torch.empty(residual.shape)
+        _cpu.add_rmsnorm(
+            _address(residual, _F32), _address(delta, _F32), rows, dim, _address(weight, _F32), eps, out.data_ptr()
+        )
+        return out
+
+    def gated_rmsnorm(self, x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        rows, dim = _rows(x, weight)
+        _equal(gate.numel(), rows * dim, "gate values")
+        out = torch.empty(x.shape)
+        _cpu.rmsnorm(
+            _address(x, _F32), rows, dim, _address(weight, _F32), eps, _address(gate, _F32), out.data_ptr()
+        )
+        return out
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        rows, columns = _shape(gate_up, 2)
+        _equal(columns % 2, 0, "columns past an even number")
+        out = torch.empty(rows, columns // 2)
+        _cpu.silu_mul(_address(gate_up, _F32), rows, columns // 2, out.data_ptr())
+        return out
+
+    def sigmoid_mul(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        dim = x.shape[-1]
+        rows = x.numel() // dim if dim else 0
+        gate_dim = 1 if gate.numel() == rows else dim
+        _equal(gate.numel(), rows * gate_dim, "gate values")
+        out = torch.empty(x.shape)
+        _cpu.sigmoid_mul(_address(x, _F32), _address(gate, _F32), rows, dim, gate_dim, out.data_ptr())
+        return out
+
+    def rope_(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: torch.Tensor) -> None:
+        rows, heads, dim = _shape(x, 3)
+        table_rows, half = _shape(cos, 2)
+        _equal(sin.numel(), table_rows * half, "sine values")
+        _equal(positions.numel(), rows, "positions")
+        if 2 * half > dim:
+            raise ValueError(f"cannot rotate {2 * half} values of a head of {dim}")
+        _cpu.rope(
+            _address(x, _F32), rows, heads, dim, _address(cos, _F32), _address(sin, _F32), table_rows, half,
+            _address(positions, _I32),
+        )  # fmt: skip
+
+    def write_kv(self, batch: Batch, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        rows, heads, dim = _shape(k, 3)
+        _equal(rows, batch.positions.numel(), "rows")
+        _equal(v.numel(), k.numel(), "values")
+        _cpu.write_kv(_view(batch), layer, _address(k, _F32), _address(v, _F32), heads, dim)
+
+    def attention(self, batch: Batch, layer: int, q: torch.Tensor, kv_heads: int, scale: float) -> torch.Tensor:
+        rows, heads, dim = _shape(q, 3)
+        _equal(rows, batch.positions.numel(), "rows")
+        if kv_heads < 1 or heads % kv_heads:
+            raise ValueError(f"{heads} heads cannot share {kv_heads} key heads")
+        out = torch.empty(rows, heads * dim)
+        _cpu.attention(_view(batch), layer, _address(q, _F32), heads, kv_heads, dim, scale, out.data_ptr())
+        return out
+
+    def conv(self, batch: Batch, layer: int, x: torch.Tensor, weight: torch.Tensor, state_offset: int) -> torch.Tensor:
+        rows, channels = _shape(x, 2)
+        _equal(rows, batch.positions.numel(), "rows")
+        _equal(weight.shape[0], channels, "channels")
+        _, width = _shape(weight, 2)
+        out = torch.empty(rows, channels)
+        _cpu.conv(
+            _view(batch), layer, _address(x, _F32), channels, _address(weight, _F32), width, state_offset, out.data_ptr()
+        )
+        return out
+
+    def delta_rule(
+        self,
+        batch: Batch,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        g: torch.Tensor,
+        beta: torch.Tensor,
+    ) -> torch.Tensor:
+        rows, k_heads, k_dim = _shape(q, 3)
+        _equal(rows, batch.positions.numel(), "rows")
+        v_rows, v_heads, v_dim = _shape(v, 3)
+        _equal(v_rows, rows, "value rows")
+        _equal(k.numel(), q.numel(), "key values")
+        _equal(g.numel(), rows * v_heads, "decays")
+        _equal(beta.numel(), rows * v_heads, "rates")
+        if v_heads % k_heads:
+            raise ValueError(f"{v_heads} value heads cannot share {k_heads} key heads")
+        out = torch.empty(rows, v_heads, v_dim)
+        _cpu.delta_rule(
+            _view(batch), layer, _address(q, _F32), _address(k, _F32), _address(v, _F32), _address(g, _F32),
+            _address(beta, _F32), k_heads, k_dim, v_heads, v_dim, out.data_ptr(),
+        )  # fmt: skip
+        return out
+
+    def route(self, logits: torch.Tensor, top_k: int, renormalise: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, experts = _shape(logits, 2)
+        if not 1 <= top_k <= experts:
+            raise ValueError(f"cannot choose {top_k} of {experts} experts")
+        ids, weights = torch.empty(rows, top_k, dtype=_I32), torch.empty(rows, top_k)
+        _cpu.route(_address(logits, _F32), rows, experts, top_k, renormalise, ids.data_ptr(), weights.data_ptr())
+        return ids, weights
+
+    def experts(
+        self,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        addresses: torch.Tensor,
+        width: int,
+        format: str,
+    ) -> torch.Tensor:
+        rows, hidden = _shape(x, 2)
+        id_rows, top_k = _shape(ids, 2)
+        _equal(id_rows, rows, "rows of ids")
+        _equal(weights.numel(), rows * top_k, "weights")
+        code = _format(format)
+        _, down, _ = expert_layout(hidden, width, format)
+        out = torch.empty(rows, hidden)
+        _cpu.experts(
+            _address(x, _F32), _address(ids, _I32), _address(weights, _F32), _address(addresses, _I64),
+            rows, hidden, top_k, addresses.numel(), width, down, code, out.data_ptr(),
+        )  # fmt: skip
+        return out
+
+    def set_threads(self, n: int) -> None:
+        _cpu.set_threads(n)
+
+
+def isa() -> str:
+    """The instruction set in use: avx2 or avx512."""
+    return str(_cpu.isa())
+
+
+def thread_count() -> int:
+    """Threads of the pool, the calling one included."""
+    return int(_cpu.thread_count())
+
+
+def _address(tensor: torch.Tensor, dtype: torch.dtype) -> int:
+    if tensor.dtype is not dtype or not tensor.is_contiguous() or not tensor.is_cpu:
+        raise TypeError(
+            f"need a contiguous {dtype} CPU tensor, got {tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
+        )
+    return tensor.data_ptr()
+
+
+def _shape(tensor: torch.Tensor, dimensions: int) -> torch.Size:
+    shape = tensor.shape
+    if len(shape) != dimensions:
+        raise ValueError(f"need {dimensions} dimensions, got shape {tuple(shape)}")
+    return shape
+
+
+def _equal(found: int, wanted: int, what: str) -> None:
+    if found != wanted:
+        raise ValueError(f"{found} {what}, {wanted} needed")
+
+
+def _rows(x: torch.Tensor, weight: torch.Tensor) -> tuple[int, int]:
+    """(rows, values of a row) of a tensor that is normalised over its last dimension."""
+    dim = x.shape[-1]
+    _equal(weight.numel(), dim, "norm weights")
+    return (x.numel() // dim if dim else 0), dim
+
+
+def _format(format: str) -> int:
+    code = _FORMAT.get(format)
+    if code is None:
+        raise Unsupported(f"no weight format called {format!r}", f"Use one of {', '.join(FORMATS)}.")
+    return code
+
+
+def _bytes(code: int, n: int, k: int) -> int:
+    return ((n + 15) >> 4) * ((k + 31) >> 5) * _BLOCK_BYTES[code]
+
+
+def _weight(weight: Packed) -> tuple[int, int]:
+    """(address, format code) of a packed matrix whose buffer is long enough."""
+    code = _format(weight.format)
+    if weight.data.numel() < _bytes(code, weight.n, weight.k):
+        raise ValueError(
+            f"packed {weight.format} [{weight.n}, {weight.k}] needs {_bytes(code, weight.n, weight.k)} bytes, "
+            f"got {weight.data.numel()}"
+        )
+    return _address(weight.data, _U8), code
+
+
+def _view(batch: Batch) -> _cpu.Batch:
+    """The C++ side's description of a batch, made once; it is remade if a tensor of the batch is replaced."""
+    tensors = (
+        batch.arena, batch.row_start, batch.positions, batch.page_offsets, batch.states,
+        batch.snapshot_seq, batch.snapshot_rows, batch.snapshot_states, batch.page_tokens, batch.kv_dtype,
+    )  # fmt: skip
+    cached = batch.extra.get("cpu")
+    if isinstance(cached, tuple) and all(a is b for a, b in zip(cached[0], tensors, strict=True)):
+        return cached[1]
+    seqs, rows, snapshots = batch.row_start.numel() - 1, batch.positions.numel(), batch.snapshot_seq.numel()
+    pages = batch.page_offsets.shape[1] if batch.page_offsets.dim() == 2 else 0
+    layers = batch.states.shape[1] if batch.states.dim() == 2 else 0
+    _equal(batch.page_offsets.numel(), seqs * pages, "page offsets")
+    _equal(batch.states.numel(), seqs * layers, "state offsets")
+    _equal(batch.snapshot_rows.numel(), snapshots, "snapshot rows")
+    _equal(batch.snapshot_states.numel(), snapshots * layers, "snapshot offsets")
+    if seqs < 1 or batch.page_tokens < 1:
+        raise ValueError(f"a batch of {seqs} sequences with pages of {batch.page_tokens} tokens")
+    if batch.kv_dtype not in ("f32", "bf16"):
+        raise ValueError(f"KV cannot be kept as {batch.kv_dtype!r}")
+    view = _cpu.batch(
+        _address(batch.arena, _U8), batch.arena.numel(), _address(batch.row_start, _I32),
+        _address(batch.positions, _I32), _address(batch.page_offsets, _I64), seqs, rows, pages, batch.page_tokens,
+        batch.kv_dtype == "bf16", _address(batch.states, _I64), layers, _address(batch.snapshot_seq, _I32),
+        _address(batch.snapshot_rows, _I32), _address(batch.snapshot_states, _I64), snapshots,
+    )  # fmt: skip
+    batch.extra["cpu"] = (tensors, view)
+    return view
