@@ -74,9 +74,7 @@ class CpuOps:
         rows, dim = _rows(x, weight)
         _equal(gate.numel(), rows * dim, "gate values")
         out = torch.empty(x.shape)
-        _cpu.rmsnorm(
-            _address(x, _F32), rows, dim, _address(weight, _F32), eps, _address(gate, _F32), out.data_ptr()
-        )
+        _cpu.rmsnorm(_address(x, _F32), rows, dim, _address(weight, _F32), eps, _address(gate, _F32), out.data_ptr())
         return out
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
@@ -129,7 +127,14 @@ class CpuOps:
         _, width = _shape(weight, 2)
         out = torch.empty(rows, channels)
         _cpu.conv(
-            _view(batch), layer, _address(x, _F32), channels, _address(weight, _F32), width, state_offset, out.data_ptr()
+            _view(batch),
+            layer,
+            _address(x, _F32),
+            channels,
+            _address(weight, _F32),
+            width,
+            state_offset,
+            out.data_ptr(),
         )
         return out
 

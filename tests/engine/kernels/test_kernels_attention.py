@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+CASES = [
+    (4, 4, 16, "f32"),
+    (6, 2, 64, "f32"),
+    (9, 3, 64, "bf16"),
+    (8, 1, 128, "bf16"),
+    (4, 2, 24, "f32"),
+    (2, 1, 256, "f32"),
+]
+LAYERS = 2
+
+
+def arena_for(make_arena, seqs, tokens, page_tokens, kv_heads, dim, kv):
+    page_bytes = LAYERS * 2 * kv_heads * page_tokens * dim * (4 if kv == "f32" else 2)
+    return make_arena(seqs, tokens, page_tokens, page_bytes, 64, 1)
+
+
+@pytest.mark.parametrize("heads,kv_heads,dim,kv", CASES)
+@pytest.mark.parametrize("page_tokens", [16, 20, 64])
+def test_attention_equals_the_reference(cpu, reference, make_arena, heads, kv_heads, dim, kv, page_tokens):
+    """Three sequences of uneven length; the step mixes a chunk, a decode row and a fresh prompt."""
+    torch.manual_seed(dim)
+    arena = arena_for(make_arena, 3, 150, page_tokens, kv_heads, dim, kv)
+    past = arena.batch({0: (0, 100), 1: (0, 41)}, kv)
+    step = arena.batch({0: (100, 50), 1: (41, 1), 2: (0, 33)}, kv)
+    for batch in (past, step):
+        rows = batch.positions.numel()
+        for layer in range(LAYERS):
+            k, v = torch.randn(rows, kv_heads, dim), torch.randn(rows, kv_heads, dim)
+            before = arena.data.clone()
+            reference.write_kv(batch, layer, k, v)
+            expected = arena.data.clone()
+            arena.data.copy_(before)
+            cpu.write_kv(batch, layer, k, v)
+            assert torch.equal(arena.data, expected)
+    for layer in range(LAYERS):
+        q = torch.randn(step.positions.numel(), heads, dim)
+        ours = cpu.attention(step, layer, q, kv_heads, dim**-0.5)
+        theirs = reference.attention(step, layer, q, kv_heads, dim**-0.5)
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("kv", ["f32", "bf16"])
+def test_a_row_has_the_same_bits_in_any_chunk_batch_thread_count_and_instruction_set(each_way, make_arena, kv):
+    """1,200 tokens cross two parts of the key grid, so that both the split and the unsplit way of visiting them run."""
+    torch.manual_seed(3)
+    tokens, heads, kv_heads, dim = 1200, 4, 2, 32
+    arena = arena_for(make_arena, 2, tokens, 16, kv_heads, dim, kv)
+    q = torch.randn(2, tokens, heads, dim)
+    k, v = torch.randn(2, tokens, kv_heads, dim), torch.randn(2, tokens, kv_heads, dim)
+
+    def run(ops) -> torch.Tensor:
+        arena.data[: arena.spare].zero_()
+        both = arena.batch({0: (0, tokens), 1: (0, tokens)}, kv)
+        ops.write_kv(both, 0, k.flatten(0, 1), v.flatten(0, 1))
+        whole = ops.attention(both, 0, q.flatten(0, 1), kv_heads, 0.2).view(2, tokens, -1)
+        for size, first in ((1, 1190), (1, 500), (7, 1100), (64, 0), (500, 0)):
+            for at in range(first, tokens if size > 1 else first + 10, size):
+                count = min(size, tokens - at)
+                part = arena.batch({1: (at, count)}, kv)
+                ops.write_kv(part, 0, k[1, at : at + count].contiguous(), v[1, at : at + count].contiguous())
+                out = ops.attention(part, 0, q[1, at : at + count].contiguous(), kv_heads, 0.2)
+                assert torch.equal(out, whole[1, at : at + count]), (size, at)
+        return whole
+
+    first, *rest = each_way(run)
+    assert all(torch.equal(first, other) for other in rest)
+
+
+def test_keys_after_a_row_do_not_reach_it_even_as_nan(cpu, make_arena):
+    arena = arena_for(make_arena, 1, 40, 16, 1, 16, "f32")
+    batch = arena.batch({0: (0, 40)})
+    k, v, q = torch.randn(40, 1, 16), torch.randn(40, 1, 16), torch.randn(40, 1, 16)
+    cpu.write_kv(batch, 0, k, v)
+    clean = cpu.attention(batch, 0, q, 1, 0.25)
+    k[20:], v[20:] = float("nan"), float("nan")
+    cpu.write_kv(batch, 0, k, v)
+    poisoned = cpu.attention(batch, 0, q, 1, 0.25)
+    assert torch.equal(poisoned[:20], clean[:20])
+    assert poisoned[20:].isnan().all()
