@@ -42,3 +42,22 @@ def _cgroup_remainder(cgroup: Path) -> int | None:
         return None if limit == "max" else max(0, int(limit) - int((cgroup / "memory.current").read_text()))
     except (OSError, ValueError):
         return None
+
+
+def physical_cores(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
+    """Cores this process may run on, hyper-threads counted once; every processor counts where the kernel does not tell."""
+    allowed = os.sched_getaffinity(0)
+    cores: set[tuple[str, str]] = set()
+    package = core = ""
+    processor = -1
+    for line in [*cpuinfo.read_text().splitlines(), ""]:
+        name, _, value = (part.strip() for part in line.partition(":"))
+        if name == "processor":
+            processor, package, core = int(value), "", value
+        elif name == "physical id":
+            package = value
+        elif name == "core id":
+            core = value
+        elif not name and processor in allowed:
+            cores.add((package, core))
+    return max(1, len(cores))

@@ -11,12 +11,13 @@ from typing import Any
 
 from engine.cache.checkpoints import CheckpointStore
 from engine.cache.radix import RadixCache
-from engine.errors import BadRequest, DoesNotFit, FtError, Unsupported
+from engine.errors import BadRequest, DoesNotFit, FtError, Unsupported, WorkerGone
 from engine.memory.arena import ArenaFull
 from engine.memory.pools import Pools
 from engine.protocol import Submit
 from engine.scheduler.admission import WaitingLine, fits, leader, refusal
 from engine.scheduler.batching import Budget, make_slice, share
+from engine.scheduler.rate import Rate
 from engine.scheduler.request import RANKS, MatcherFactory, Request, Times
 from engine.scheduler.residency import Residency
 from engine.scheduler.step import Runner, Sampled
@@ -49,7 +50,8 @@ def no_grammar(grammar: str) -> Any:
 
 
 class Scheduler:
-    """`emit` gets protocol messages. `expert_counts` returns (hits, misses) so far."""
+    """`emit` gets protocol messages. `expert_counts` returns (hits, misses) so far. `between_layers` is called during a
+    step as often as the runner asks whom to drop."""
 
     def __init__(
         self,
@@ -61,13 +63,14 @@ class Scheduler:
         emit: Emit,
         matcher: MatcherFactory = no_grammar,
         expert_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        between_layers: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
         self.running: list[Request] = []
         self.waiting = WaitingLine()
-        self.output_tokens = 0
-        self.prefill_tokens = 0
+        self.decode_rate = Rate(clock)
+        self.prefill_rate = Rate(clock)
         self._runner = runner
         self._pools = pools
         self._residency = Residency(runner, pools, cache, store)
@@ -75,6 +78,7 @@ class Scheduler:
         self._emit = emit
         self._matcher = matcher
         self._expert_counts = expert_counts
+        self._between_layers = between_layers
         self._clock = clock
         self._budget = Budget(limits.chunk_tokens)
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -85,6 +89,7 @@ class Scheduler:
         self._in_step: list[Request] = []
         self._broken_off: set[int] = set()
         self._last_sign = 0.0
+        self._stop_at: float | None = None
 
     # Other threads
 
@@ -101,19 +106,27 @@ class Scheduler:
 
     # The loop's thread
 
-    def run(self, other: Callable[[dict[str, Any]], bool]) -> None:
-        """Serve until `other`, which gets every message that is neither submit nor cancel, returns False. Sleeps on the
-        inbox while there is nothing to compute."""
+    def run(self, other: Callable[[dict[str, Any]], None]) -> None:
+        """Serve until `stop`; `other` gets every message that is neither submit nor cancel. Sleeps on the inbox while
+        there is nothing to compute."""
         while True:
             busy = self.step()
+            if self._stop_at is not None and (not busy or self._clock() >= self._stop_at):
+                break
             try:
                 while True:
                     message = self._inbox.get(block=not busy)
                     busy = True
-                    if not self._handle(message) and not other(message):
-                        return
+                    if not self._handle(message):
+                        other(message)
             except queue.Empty:
                 continue
+        for request in list(self._by_rid.values()):
+            self._fail_request(request, WorkerGone("The engine is stopping.", "Start it again: ft engine start"))
+
+    def stop(self, drain_s: float) -> None:
+        """Make `run` return once nothing is left to do, or after `drain_s`; what is left then gets an error."""
+        self._stop_at = self._clock() + drain_s
 
     def submit(self, submit: Submit) -> None:
         """Queue a request, or answer at once with the error why it can never be served."""
@@ -168,7 +181,7 @@ class Scheduler:
             self._in_step = []
         prefilled = sum(n for request, n in batch if not request.decoding)
         self._budget.measured(prefilled, self._clock() - started)
-        self.prefill_tokens += prefilled
+        self.prefill_rate.add(prefilled)
         self._absorb(batch, {s.seq: s for s in sampled})
         return True
 
@@ -255,6 +268,7 @@ class Scheduler:
 
     def _aborted(self) -> Set[int]:
         """Asked between layers: rows to drop. Also the sign of life of a long step."""
+        self._between_layers()
         now = self._clock()
         if now - self._last_sign >= PROGRESS_EVERY_S:
             self._last_sign = now
@@ -292,7 +306,7 @@ class Scheduler:
         """A token was chosen for `request`: append and send it, or finish. A stop id is reported, not sent."""
         token, submit = chosen.token, request.submit
         request.append(token)
-        self.output_tokens += 1
+        self.decode_rate.add(1)
         if request.times.first_token is None:
             request.times.first_token = self._clock()
         forced_left = None if submit.forced is None else len(submit.forced) - request.output_tokens

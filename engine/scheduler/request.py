@@ -23,7 +23,7 @@ class Matcher(Protocol):
     def mask(self) -> bytes:
         """Little-endian bit i set: token i may come next."""
 
-    def advance(self, token: int) -> None:
+    def advance(self, token: int) -> object:
         """`token` was chosen."""
 
 

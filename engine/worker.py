@@ -1,0 +1,250 @@
+"""The worker process: owns weights, caches and the scheduling loop; one Unix socket to the front that started it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.cache.checkpoints import CheckpointStore
+from engine.cache.radix import RadixCache
+from engine.errors import DoesNotFit, FtError
+from engine.memory.hardware import physical_cores
+from engine.memory.plan import Plan, Settings
+from engine.memory.planner import BACKENDS, KV_VALUE_BYTES, parse_tokens, plan_model
+from engine.memory.pools import Pools
+from engine.protocol import VERSION, Decoder, encode
+from engine.scheduler.loop import Limits, Scheduler
+from engine.scheduler.report import snapshot
+from engine.scheduler.request import MatcherFactory
+from engine.scheduler.step import Runner
+
+log = logging.getLogger(__name__)
+
+EXIT_NOT_READY = 5
+OOM_SCORE_ADJ = "500"  # the kernel takes the worker before the front, which can then say what happened
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """What the front decides for its worker. `nonce` names the engine instance in our hello."""
+
+    model_dir: Path
+    socket: Path
+    threads: int
+    settings: Settings
+    nonce: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A loaded model as the loop needs it. `expert_counts` returns (hits, misses) so far."""
+
+    pools: Pools
+    runner: Runner
+    vocab_size: int
+    matcher: MatcherFactory
+    expert_counts: Callable[[], tuple[int, int]]
+
+
+Progress = Callable[[str, int, int], None]
+Load = Callable[[WorkerConfig, Plan, Progress], Engine]
+
+
+class Link:
+    """The socket to the front. When it closes, from either side's view, the process ends: it has nobody to serve."""
+
+    def __init__(self, path: Path) -> None:
+        self._sending = threading.Lock()
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Thread-safe; blocks while the front does not read."""
+        try:
+            with self._sending:
+                self._socket.sendall(encode(message))
+        except OSError as failure:
+            self._end(failure)
+
+    def receive(self, handle: Callable[[dict[str, Any]], None]) -> None:
+        """Hand every message to `handle`; never returns."""
+        decoder = Decoder()
+        try:
+            while data := self._socket.recv(1 << 16):
+                for message in decoder.feed(data):
+                    handle(message)
+        except (OSError, ValueError, KeyError, TypeError) as failure:
+            self._end(failure)
+        self._end(None)
+
+    def _end(self, failure: Exception | None) -> None:
+        # The main thread may sit in a long forward; there is nothing to clean up that the kernel does not.
+        log.info("the front is gone: %s", failure or "it closed the socket")
+        os._exit(0)
+
+
+class Worker:
+    """Loads, then serves. `_received` runs in the reader thread, everything else in the main one."""
+
+    def __init__(self, config: WorkerConfig, link: Link) -> None:
+        self._config = config
+        self._link = link
+        self._scheduler: Scheduler | None = None
+        self._stats_asked: deque[int] = deque()
+        self._report: Callable[[], dict[str, Any]] = lambda: {}
+
+    def run(self, load: Load) -> int:
+        """Returns the exit code: 0 after a shutdown, 5 when the model could not be made ready."""
+        self._link.send({"t": "hello", "version": VERSION, "pid": os.getpid(), "nonce": self._config.nonce})
+        threading.Thread(target=self._link.receive, args=(self._received,), name="front", daemon=True).start()
+        try:
+            plan = plan_model(self._config.model_dir, self._config.settings).require()
+            engine = load(self._config, plan, self._progress)
+        except Exception as failure:  # every way loading can fail must reach the front as a cause and a fix
+            error = as_error(failure)
+            log.error("loading failed: %s", error, exc_info=not isinstance(failure, FtError))
+            self._state("failed", code=error.code, message=error.message, hint=error.hint)
+            return EXIT_NOT_READY
+        scheduler = self._assemble(plan, engine)
+        self._state("ready", window=plan.window_tokens, kv_tokens=plan.kv_tokens)
+        scheduler.run(self._other)
+        return 0
+
+    def _assemble(self, plan: Plan, engine: Engine) -> Scheduler:
+        pools, store = engine.pools, None
+        if pools.states is not None:
+            store = CheckpointStore(pools.states, plan.checkpoints * pools.states.state_bytes, event=self._event)
+        cache = RadixCache(pools.pages, pools.page_tokens)
+        if store is not None:
+            cache = RadixCache(pools.pages, pools.page_tokens, True, store.drop, store.protected)
+        scheduler = Scheduler(
+            engine.runner,
+            pools,
+            cache,
+            store,
+            Limits(plan.window_tokens, engine.vocab_size, plan.max_running, plan.chunk_tokens),
+            self._link.send,
+            engine.matcher,
+            engine.expert_counts,
+            self._answer_stats,
+        )
+        threads = self._config.threads
+        self._report = lambda: snapshot(scheduler, plan, pools, cache, store, engine.expert_counts(), threads)
+        self._scheduler = scheduler
+        return scheduler
+
+    def _received(self, message: dict[str, Any]) -> None:
+        kind, scheduler = message["t"], self._scheduler
+        if kind == "hello":
+            if message["version"] != VERSION:
+                raise ValueError(f"version {message['version']}, not {VERSION}")
+        elif scheduler is None:
+            if kind == "shutdown":
+                os._exit(0)
+        else:
+            if kind == "stats":
+                self._stats_asked.append(message["n"])
+            scheduler.post(message)
+
+    def _other(self, message: dict[str, Any]) -> None:
+        if message["t"] == "shutdown" and self._scheduler is not None:
+            self._scheduler.stop(float(message["drain_s"]))
+        self._answer_stats()
+
+    def _answer_stats(self) -> None:
+        while self._stats_asked:
+            self._link.send({"t": "stats", "n": self._stats_asked.popleft(), "data": self._report()})
+
+    def _event(self, kind: str, fields: dict[str, object]) -> None:
+        self._link.send({"t": "event", "kind": kind, **fields})
+
+    def _progress(self, phase: str, done: int, total: int) -> None:
+        self._state("warming" if phase == "warm-up" else "loading", phase=phase, done=done, total=total)
+
+    def _state(self, state: str, **fields: Any) -> None:
+        self._link.send({"t": "state", "state": state, "phase": "", "done": 0, "total": 0, **fields})
+
+
+def as_error(failure: Exception) -> FtError:
+    """Any failure as one a person can act on."""
+    if isinstance(failure, FtError):
+        return failure
+    text = str(failure).splitlines()[0] if str(failure) else type(failure).__name__
+    if isinstance(failure, MemoryError) or "allocate memory" in text:
+        return DoesNotFit(
+            f"Memory ran out while loading: {text}.", "Serve with a smaller --kv, or close other programs."
+        )
+    return FtError(f"Loading failed: {text}.", "The engine's log has the details: ft engine logs")
+
+
+def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
+    """Load the real model. Imports torch."""
+    from engine.prompt.grammar import Matcher, load_tokenizer
+    from engine.runner.load import load
+
+    loaded = load(config.model_dir, plan, config.threads, progress)
+    manifest, experts = loaded.manifest, loaded.experts
+    vocab_size = manifest.geometry.vocab_size
+
+    def matcher(grammar: str) -> Matcher:
+        path = manifest.path(manifest.tokenizer)
+        return Matcher(load_tokenizer(path, vocab_size, manifest.eos_token_ids), grammar)
+
+    def expert_counts() -> tuple[int, int]:
+        return (0, 0) if experts is None else (sum(experts.hits), sum(experts.misses))
+
+    return Engine(loaded.pools, loaded.runner, vocab_size, matcher, expert_counts)
+
+
+def serve(config: WorkerConfig, load: Load = load_engine) -> int:
+    """Connect and run. Returns the exit code. Raises OSError when no front listens on the socket."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)
+    return Worker(config, Link(config.socket)).run(load)
+
+
+def parse_config(argv: list[str]) -> WorkerConfig:
+    """Flags as the front gives them. Exits with 2 on wrong ones, as argparse does."""
+    parser = argparse.ArgumentParser(prog="engine worker", description="Started by `engine serve`, not by people.")
+    defaults = Settings()
+    parser.add_argument("--model", type=Path, required=True, help="model directory")
+    parser.add_argument("--runtime-dir", type=Path, required=True)
+    parser.add_argument("--socket", type=Path, help="default: worker.sock in the runtime directory")
+    parser.add_argument("--kv", type=parse_tokens)
+    parser.add_argument("--kv-dtype", choices=sorted(KV_VALUE_BYTES))
+    parser.add_argument("--moe-backend", choices=BACKENDS, default=defaults.moe_backend)
+    parser.add_argument("--moe-slots", type=int)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--max-running-requests", type=int, default=defaults.max_running)
+    parser.add_argument("--chunk-tokens", type=int, default=defaults.chunk_tokens)
+    parser.add_argument("--nonce", default="")
+    args = parser.parse_args(argv)
+    return WorkerConfig(
+        model_dir=args.model,
+        socket=args.socket or args.runtime_dir / "worker.sock",
+        threads=args.threads or physical_cores(),
+        nonce=args.nonce,
+        settings=Settings(
+            kv_tokens=args.kv,
+            kv_dtype=args.kv_dtype,
+            moe_backend=args.moe_backend,
+            moe_slots=args.moe_slots,
+            max_running=args.max_running_requests,
+            chunk_tokens=args.chunk_tokens,
+        ),
+    )
+
+
+def main(argv: list[str]) -> int:
+    """`engine worker`. Returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s worker %(levelname)s %(message)s")
+    return serve(parse_config(argv))
