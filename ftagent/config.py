@@ -74,7 +74,7 @@ class Option:
 OPTIONS: tuple[Option, ...] = (
     Option("model", parse_name, "smollm2-moe", "model served and used when none is named", inert=True),
     Option("ctx", parse_tokens, None, "context window told to the agent; default: the engine's", inert=True),
-    Option("max_output", parse_tokens, None, "output cap told to the agent; default: a quarter of the window, at most 8k", inert=True),
+    Option("max_output", parse_tokens, None, "output cap told to the agent; default: an eighth of the window, at most 32k", inert=True),
     Option("port", parse_port, 1919, "port of the local engine"),
     Option("kv", parse_tokens, None, "KV tokens over all sessions when an engine is started"),
     Option("threads", parse_count, None, "CPU threads of the engine"),

@@ -259,12 +259,17 @@ def _budget(request: LaunchRequest, session: SessionState, engine: EngineState) 
                 "FT-W0120 window-exceeded", f"The agent is told {window} tokens, the engine has {engine.window_tokens}."
             )
         )
-    max_output = request.max_output_tokens or session.max_output_tokens or min(8192, window // 4)
+    max_output = request.max_output_tokens or min(default_output_tokens(window), session.max_output_tokens or window)
     if max_output >= window:
         raise UsageError(
             f"--max-output {max_output} leaves nothing of the window of {window} tokens.", "Use a smaller one."
         )
     return window, max_output, warnings
+
+
+def default_output_tokens(window_tokens: int) -> int:
+    """The engine's own rule: an eighth of the window, within 256 and 32k tokens."""
+    return max(256, min(32768, window_tokens // 8))
 
 
 def _own_warnings(request: LaunchRequest, engine: EngineState) -> list[Warning_]:

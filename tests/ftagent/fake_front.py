@@ -1,0 +1,119 @@
+"""A stand-in for the engine's front: the same addresses and answers, no model. Used beside tests with the real one."""
+
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+ARGUMENTS = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
+RUNTIME = Path(ARGUMENTS["--runtime-dir"])
+PORT = int(ARGUMENTS["--port"])
+MODEL = ARGUMENTS["--model"]
+MODE = os.environ.get("FAKE_MODE", "")
+LOADING_S = float(os.environ.get("FAKE_LOADING_S", "0"))
+NONCE = secrets.token_hex(8)
+ADMIN = "admin-" + secrets.token_hex(8)
+BORN = time.monotonic()
+SESSIONS = {}
+SEEN = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+    def answer(self, status, document):
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def allowed(self):
+        return self.headers.get("authorization") == f"Bearer {ADMIN}"
+
+    def do_GET(self):
+        if self.path == "/health":
+            return self.answer(200, {"status": "ok", "nonce": NONCE, "pid": os.getpid(), "version": "0.0"})
+        if self.path == "/ready":
+            return self.ready()
+        if not self.allowed():
+            return self.answer(401, {"error": {"message": "no token"}})
+        if self.path.startswith("/v1/sessions/"):
+            record = {"prompt_tokens": 100, "cached_tokens": 60, "output_tokens": 5, "ttft_s": 0.25, "scripted": False}
+            return self.answer(200, {"schema": "ft.request/1", "turns": [record, record]})
+        if self.path == "/v1/sessions":
+            return self.answer(200, {"sessions": [{"id": key, **body} for key, body in SESSIONS.items()]})
+        if self.path.startswith("/v1/requests"):
+            return self.answer(200, {"schema": "ft.request/1", "requests": [{"api": "chat", "prompt_tokens": 7}]})
+        if self.path == "/v1/stats":
+            return self.answer(200, {"schema": "ft.stats/1", "model": MODEL, "running": 0})
+        return self.answer(404, {"error": {"message": self.path}})
+
+    def ready(self):
+        age = time.monotonic() - BORN
+        if MODE == "crashed":
+            fields = {"state": "crashed", "message": "Not enough memory for the weights.", "hint": "Use --kv 8k."}
+            return self.answer(503, fields)
+        if MODE == "stuck":
+            return self.answer(503, {"state": "loading", "phase": "reading weights", "progress": 0.25})
+        if age < LOADING_S:
+            return self.answer(503, {"state": "loading", "phase": "reading weights", "progress": age / LOADING_S})
+        return self.answer(200, {"state": "ready", "window": 65536, "kv_tokens": 65536, "model": MODEL})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        if not self.allowed():
+            return self.answer(401, {"error": {"message": "no token"}})
+        if self.path == "/v1/sessions":
+            id_ = "s-" + secrets.token_hex(5)
+            SESSIONS[id_] = body
+            (RUNTIME / "registered.json").write_text(json.dumps(body))
+            return self.answer(
+                201, {"id": id_, "token": "ft_sess_" + secrets.token_hex(8), "window": 65536, "max_output": 8192}
+            )
+        if self.path == "/v1/engine/stop":
+            self.answer(202, {"stopping": True})
+            if MODE != "deaf":
+                threading.Thread(target=SERVER.shutdown).start()
+            return None
+        if self.path == "/v1/chat/completions":
+            return self.stream(body)
+        return self.answer(404, {"error": {"message": self.path}})
+
+    def stream(self, body):
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        words = ["You said: ", body["messages"][-1]["content"].strip(), "."]
+        deltas = [{"role": "assistant", "content": ""}, {"reasoning_content": "hm"}, *({"content": w} for w in words)]
+        chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        usage = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
+        chunks.append({"choices": [], "usage": usage})
+        for chunk in chunks:
+            self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+        self.wfile.write(b": alive\n\ndata: [DONE]\n\n")
+
+
+with (RUNTIME / "starts").open("a") as starts:
+    starts.write(f"{os.getpid()}\n")
+(RUNTIME / "environment.json").write_text(json.dumps(dict(os.environ)))
+print("fake front: reading", MODEL, flush=True)
+if MODE == "dies":
+    print("fake front: the weights are broken", flush=True)
+    sys.exit(5)
+SERVER = ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
+if MODE == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+else:
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=SERVER.shutdown).start())
+record = {"pid": os.getpid(), "start_time": 0, "port": PORT, "nonce": NONCE, "admin_token": ADMIN, "model": MODEL}
+(RUNTIME / "engine.json").write_text(json.dumps(record))
+SERVER.serve_forever()

@@ -1,0 +1,28 @@
+"""`ft` whose engine is fake_front.py: everything else is the real program."""
+
+import sys
+from pathlib import Path
+
+from ftagent import engine_command, engine_process, provision
+from ftagent.cli import main
+
+FRONT = str(Path(__file__).with_name("fake_front.py"))
+
+
+def fake_command(*arguments: str) -> list[str]:
+    assert arguments[0] == "serve"
+    return [sys.executable, "-P", FRONT, *arguments[1:]]
+
+
+def fake_tool(env, *arguments, output_to_stderr=False):
+    """`models pull`: the folder with the one field that plans read."""
+    assert arguments[:2] == ("models", "pull")
+    folder = Path(arguments[arguments.index("--models-dir") + 1]) / arguments[2]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ftw.json").write_text('{"window_tokens": 65536, "quality": "toy"}')
+    return 0
+
+
+engine_command.engine_command = engine_process.engine_command = fake_command
+provision.run_engine_tool = fake_tool
+sys.exit(main())
