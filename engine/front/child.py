@@ -17,6 +17,7 @@ from engine.errors import WorkerGone
 # Everything else stays out of the worker, above all PYTHON* variables of the user's project and provider keys.
 _KEPT = {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "XDG_CACHE_HOME"}
 _KEPT_PREFIXES = ("LC_", "FT_", "OMP_", "MKL_", "KMP_", "CUDA_", "NVIDIA_", "TORCH", "PYTORCH_", "TRITON_", "MALLOC_")
+WORKER_COMMAND = (sys.executable, "-P", "-m", "engine", "worker")
 _OOM_SCORE = "500"  # the kernel takes the worker before the front, which can then say what happened
 _CGROUP_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
@@ -47,12 +48,12 @@ class Child:
 
     @staticmethod
     async def start(arguments: Sequence[str], log: Path | None, environ: Mapping[str, str]) -> Child:
-        """Run `python -P -m engine worker ARGUMENTS`; output goes to `log`, or to our standard error without one."""
-        command = [sys.executable, "-P", "-m", "engine", "worker", *arguments]
+        """Run WORKER_COMMAND with `arguments`; output goes to `log`, or to our standard error without one."""
         output = log.open("ab") if log else None
         try:
             process = await asyncio.create_subprocess_exec(
-                *command,
+                *WORKER_COMMAND,
+                *arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=output or sys.stderr.fileno(),
                 stderr=output or sys.stderr.fileno(),

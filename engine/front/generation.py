@@ -108,8 +108,9 @@ class Generation:
         room = front.window - len(prompt.tokens)
         self.record.render_s = round(time.monotonic() - self._began, 6)
         self.record.prompt_tokens = self.usage.prompt = len(prompt.tokens)
-        self.record.prompt_hash = _hash(prompt.tokens)
-        self.record.resent = front.records.seen(self.record.session, self.record.prompt_hash)
+        prompt_hash = _hash(prompt.tokens)
+        self.record.resent = front.records.seen(self.record.session, prompt_hash)
+        self.record.prompt_hash = prompt_hash
         if room < 1:
             raise PromptTooLong(len(prompt.tokens), front.window)
         if room < MIN_ROOM_TOKENS and (ask.max_tokens or MIN_ROOM_TOKENS) > room:

@@ -15,16 +15,16 @@ def is_side(declaration: Mapping[str, Any] | None, conversation: Conversation, b
     if not isinstance(rules, list):
         return False
     matches = [rule.get("match") for rule in rules if isinstance(rule, Mapping)]
-    return any(
-        bool(match) and all(_holds(name, value, conversation, body) for name, value in match.items())
-        for match in matches
-        if isinstance(match, Mapping)
-    )
+    return any(_all_hold(match, conversation, body) for match in matches if isinstance(match, Mapping) and match)
+
+
+def _all_hold(match: Mapping[str, Any], conversation: Conversation, body: Mapping[str, Any]) -> bool:
+    return all(_holds(name, value, conversation, body) for name, value in match.items())
 
 
 def _holds(name: str, value: Any, conversation: Conversation, body: Mapping[str, Any]) -> bool:
     if name == "tools":
-        return len(conversation.tools) == value
+        return isinstance(value, int) and len(conversation.tools) == value
     if name == "body" and isinstance(value, str):
         return _present(body, value)
     if name == "system_re":

@@ -1,0 +1,10 @@
+"""`engine serve` with the worker of fake_worker.py."""
+
+import sys
+from pathlib import Path
+
+from engine import __main__
+from engine.front import child
+
+child.WORKER_COMMAND = (sys.executable, str(Path(__file__).parent / "fake_worker.py"))
+sys.exit(__main__.main(["serve", *sys.argv[1:]]))
