@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harnesses.contract import HarnessError, Injection, LaunchContext
+from harnesses.opencode.adapter import ADAPTER
+
+MakeContext = Callable[..., LaunchContext]
+
+
+def config_of(injection: Injection) -> dict[str, Any]:
+    return json.loads(next(v.value for v in injection.env if v.name == "OPENCODE_CONFIG_CONTENT"))
+
+
+def test_one_provider_and_no_other(make_context: MakeContext) -> None:
+    context = make_context()
+    config = config_of(ADAPTER.inject(context))
+    assert config["enabled_providers"] == ["ft"] and list(config["provider"]) == ["ft"]
+    assert config["model"] == config["small_model"] == "ft/tiny"
+    assert config["share"] == "disabled" and config["autoupdate"] is False
+    options = config["provider"]["ft"]["options"]
+    assert options["baseURL"] == f"{context.base_url}/v1" and options["apiKey"] == context.token
+    assert config["provider"]["ft"]["models"]["tiny"]["limit"] == {"context": 131072, "output": 8192}
+
+
+def test_the_arguments_are_the_users(make_context: MakeContext) -> None:
+    args = ["run", "-m", "ft/tiny", "hi", "--continue"]
+    injection = ADAPTER.inject(make_context(args=args))
+    assert injection.argv == args and injection.files == []
+
+
+@pytest.mark.parametrize(
+    "args", [["run", "-m", "openai/gpt", "hi"], ["--model=opencode/free"], ["run", "--share"], ["--attach", "http://x"]]
+)
+def test_refuses_arguments_that_redirect(make_context: MakeContext, args: list[str]) -> None:
+    with pytest.raises(HarnessError) as refusal:
+        ADAPTER.inject(make_context(args=args))
+    assert refusal.value.code == 2
+
+
+def test_reads_json_with_comments(make_context: MakeContext) -> None:
+    path = make_context().cwd / "opencode.jsonc"
+    assert path in ADAPTER.reads(make_context())
+    text = '{\n // mine\n "small_model": "opencode/free",\n "theme": "dark",\n}'
+    warnings = ADAPTER.inject(make_context(files={str(path): text})).warnings
+    assert [warning.text for warning in warnings] == [
+        "~/project/opencode.jsonc:3 sets small_model; it has no effect in this launch."
+    ]
+
+
+def test_a_provider_of_our_name_refuses_the_launch(make_context: MakeContext) -> None:
+    path = str(make_context().cwd / "opencode.json")
+    files = {path: '{"provider": {"ft": {"api": "https://x.example", "env": ["KEY"]}}}'}
+    with pytest.raises(HarnessError) as refusal:
+        ADAPTER.inject(make_context(files=files))
+    assert refusal.value.code == 4
+    assert len(ADAPTER.inject(make_context(files=files, force=True)).warnings) == 2
+    with pytest.raises(HarnessError) as refusal:
+        ADAPTER.inject(make_context(files={path: "{"}))
+    assert refusal.value.code == 4
