@@ -82,11 +82,14 @@ class Link:
             while data := self._socket.recv(1 << 16):
                 for message in decoder.feed(data):
                     handle(message)
-        except (OSError, ValueError, KeyError, TypeError) as failure:
+        except OSError as failure:
             self._end(failure)
+        except (ValueError, KeyError, TypeError) as failure:
+            log.error("the front broke the protocol: %s", failure)
+            os._exit(1)
         self._end(None)
 
-    def _end(self, failure: Exception | None) -> None:
+    def _end(self, failure: OSError | None) -> None:
         # The main thread may sit in a long forward; there is nothing to clean up that the kernel does not.
         log.info("the front is gone: %s", failure or "it closed the socket")
         os._exit(0)
