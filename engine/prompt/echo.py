@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,30 @@ class Echo:
     ends: tuple[int, ...]
 
 
+class Place:
+    """A position in a prompt, known by the tokens before it."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._count = 0
+
+    def update(self, tokens: Sequence[int]) -> None:
+        """Move to the end of `tokens`, which starts with all tokens seen before."""
+        self._hash.update(array("I", tokens[self._count :]).tobytes())
+        self._count = len(tokens)
+
+    def after(self, tokens: Sequence[int]) -> Place:
+        """The place behind `tokens`; this one stays."""
+        place = Place()
+        place._hash = self._hash.copy()
+        place._hash.update(array("I", tokens).tobytes())
+        place._count = self._count + len(tokens)
+        return place
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+
 class EchoMemory:
     """Bounded; forgetting a turn only makes its next rendering the canonical one."""
 
@@ -38,8 +63,11 @@ class EchoMemory:
         self._markers = markers
         self._turns: ByteLru[bytes, Echo] = ByteLru(_LIMIT_BYTES)
 
-    def remember(self, blocks: Sequence[Block], ids: Sequence[int]) -> None:
-        """Keep `ids`, as generated after the generation prefix, for the turn that `blocks` came from."""
+    def remember(self, blocks: Sequence[Block], ids: Sequence[int], prompt: Sequence[int]) -> None:
+        """Keep `ids`, generated after `prompt`, for the turn that `blocks` came from.
+
+        Short answers repeat, and not always in the same tokens: the prompt tells them apart. An empty prompt is unknown.
+        """
         kept = list(ids)
         while kept and kept[-1] in self._stop_ids:
             kept.pop()
@@ -48,15 +76,30 @@ class EchoMemory:
             return
         echo = self._measure(merged, kept)
         size = 40 * len(kept) + 4 * len(echo.text) + 300
-        for by_id in (True, False):
-            self._turns.put(_key(merged, by_id), echo, size)
+        by_id, by_content = _key(merged, True), _key(merged, False)
+        if prompt:
+            place = Place()
+            place.update(prompt)
+            self._turns.put(place.digest() + by_id, echo, size)
+            self._turns.put(place.digest() + by_content, echo, size)
+        for key in (by_id, by_content):
+            if self._turns.get(key) is None:  # the first stays: what older prompts showed must not change
+                self._turns.put(key, echo, size)
 
-    def recall(self, blocks: Sequence[Block]) -> Echo | None:
-        """The turn's tokens: calls are recognised by their id, or by name and arguments when ids were replaced."""
+    def recall(self, blocks: Sequence[Block], place: Place) -> Echo | None:
+        """The turn's tokens, those generated at `place` if there are any.
+
+        Calls are recognised by their id, or by name and arguments when a client replaced the ids.
+        """
         merged = merge(blocks)
         if not merged:
             return None
-        return self._turns.get(_key(merged, True)) or self._turns.get(_key(merged, False))
+        by_id, by_content = _key(merged, True), _key(merged, False)
+        for key in (place.digest() + by_id, place.digest() + by_content, by_id, by_content):
+            echo = self._turns.get(key)
+            if echo is not None:
+                return echo
+        return None
 
     def _measure(self, blocks: Sequence[Block], ids: list[int]) -> Echo:
         stream = TokenStream(self._tokenizer, ())

@@ -95,12 +95,13 @@ class Language:
         runs = script.spell(blocks, self._dialect, thinking_open, self._tokenizer.control)
         return [token for run in runs for token in self._tokenizer.encode_pieces(run)] + self.stop_ids[:1]
 
-    def remember(self, blocks: Sequence[Block], ids: Sequence[int]) -> None:
+    def remember(self, blocks: Sequence[Block], ids: Sequence[int], prompt: Sequence[int] = ()) -> None:
         """Keep the tokens of a generated turn, so that a history that repeats its blocks renders to the same tokens.
 
-        `blocks` are what the client was sent, with its tool-call ids; `ids` all tokens after the generation prefix.
+        `blocks` are what the client was sent, with its tool-call ids; `ids` all tokens after the generation prefix;
+        `prompt` the tokens of the request, which tell apart turns that say the same.
         """
-        self._echo.remember(blocks, ids)
+        self._echo.remember(blocks, ids, prompt)
 
     def encode(self, text: str) -> list[int]:
         """Plain text to ids; control-token syntax in it stays text. Adds no begin or end token."""

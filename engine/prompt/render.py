@@ -6,11 +6,13 @@ Every block is tokenised by itself, so spans are unions of whole tokens and noth
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from engine.prompt.conversation import Conversation, Prompt, Span
 from engine.prompt.dialects.contract import Dialect
-from engine.prompt.echo import Echo, EchoMemory
+from engine.prompt.echo import Echo, EchoMemory, Place
 from engine.prompt.marking import Marks, align, leaf_of, messages_of, neutral, plain, tools_of
 from engine.prompt.normalise import Turn, head_tools, turns_of
 from engine.prompt.runs import Run, RunBuilder, cut_prefix
@@ -35,11 +37,11 @@ class Renderer:
         self._template = template
         self._dialect = dialect
         self._echo = echo
+        self._ends = frozenset(ends)
         self._thinking = thinking
         self._preserve_thinking = preserve_thinking
         self._runs = RunBuilder(dialect.markers, ends, tokenizer.split)
-        on, off = self.generation_prefix(True), self.generation_prefix(False)
-        self._prefixes = sorted({on, off} - {""}, key=len, reverse=True)
+        self._prefixes = {thinking: self._generation_prefix(thinking) for thinking in (True, False)}
 
     def render(self, conversation: Conversation) -> Prompt:
         """Raises BadRequest when the template refuses the conversation."""
@@ -63,13 +65,19 @@ class Renderer:
             output, full = text_of(spell, False), text_of(spell, True)
             runs = self._coarse(output, marked, marks)
         generation = full[len(output) :] if full.startswith(output) else ""
-        prompt = self._assemble(runs, turns)
+        own = self._resolve(conversation.thinking)
+        prompt = self._assemble(runs, turns, [self._prefixes[own], self._prefixes[not own]])
         prompt.tokens.extend(self._tokenizer.encode_pieces(self._tokenizer.split(generation)))
         if len(prompt.tokens) > prompt.end:
             prompt.spans.append(Span(prompt.end, len(prompt.tokens), len(conversation.messages), -1, "generation"))
         return prompt
 
-    def generation_prefix(self, thinking: bool | None) -> str:
+    def thinking_open(self, thinking: bool | None) -> bool:
+        """True when the generation prefix already opens the thinking. `thinking` as in Conversation."""
+        marks, prefix = self._dialect.markers["thinking"], self._prefixes[self._resolve(thinking)]
+        return prefix.rfind(marks.open) > prefix.rfind(marks.close)
+
+    def _generation_prefix(self, thinking: bool) -> str:
         """What the template appends to make the model answer."""
         messages = [{"role": "user", "content": "q"}]
         options = self._options(thinking)
@@ -77,14 +85,12 @@ class Renderer:
         after = self._template.render(messages, generation_prompt=True, options=options)
         return after[len(before) :] if after.startswith(before) else ""
 
-    def thinking_open(self, thinking: bool | None) -> bool:
-        """True when the generation prefix already opens the thinking."""
-        marks, prefix = self._dialect.markers["thinking"], self.generation_prefix(thinking)
-        return prefix.rfind(marks.open) > prefix.rfind(marks.close)
+    def _resolve(self, thinking: bool | None) -> bool:
+        return self._thinking if thinking is None else thinking
 
     def _options(self, thinking: bool | None) -> dict[str, Any]:
         return {
-            "enable_thinking": self._thinking if thinking is None else thinking,
+            "enable_thinking": self._resolve(thinking),
             "preserve_thinking": self._preserve_thinking,
         }
 
@@ -100,20 +106,13 @@ class Renderer:
             runs.append(run)
         return runs
 
-    def _assemble(self, runs: Sequence[Run], turns: Sequence[Turn]) -> Prompt:
-        prompt = Prompt([], [], 0)
-        start = 0
-        while start < len(runs):
-            stop = start + 1
-            while stop < len(runs) and runs[stop].turn == runs[start].turn:
-                stop += 1
-            turn = turns[runs[start].turn] if runs[start].turn >= 0 else None
-            group = list(runs[start:stop])
-            if turn is not None and turn.role == "assistant":
-                self._assistant(prompt, group, turn)
+    def _assemble(self, runs: Sequence[Run], turns: Sequence[Turn], prefixes: Sequence[str]) -> Prompt:
+        prompt, place = Prompt([], [], 0), Place()
+        for number, group in groupby(runs, key=lambda run: run.turn):
+            if number >= 0 and turns[number].role == "assistant":
+                self._assistant(prompt, list(group), turns[number], prefixes, place)
             else:
-                self._append(prompt, group)
-            start = stop
+                self._append(prompt, list(group))
         return Prompt(prompt.tokens, prompt.spans, len(prompt.tokens))
 
     def _append(self, prompt: Prompt, runs: Sequence[Run]) -> None:
@@ -126,22 +125,32 @@ class Renderer:
         if ids:
             prompt.spans.append(Span(start, len(prompt.tokens), run.message, run.block, run.kind))
 
-    def _assistant(self, prompt: Prompt, runs: list[Run], turn: Turn) -> None:
+    def _assistant(self, prompt: Prompt, runs: list[Run], turn: Turn, prefixes: Sequence[str], place: Place) -> None:
         """An answer of the past starts with the generation prefix's own tokens, then goes on as it was generated."""
-        for prefix in self._prefixes:
-            rest = cut_prefix(runs, prefix)
-            if rest is None:
-                continue
+        starts = [(prefix, rest) for prefix in prefixes if prefix and (rest := cut_prefix(runs, prefix)) is not None]
+        place.update(prompt.tokens)
+        for prefix, rest in starts:
             frame = Run(runs[0].message, -1, "frame", runs[0].turn, self._tokenizer.split(prefix))
-            self._append(prompt, [frame])
             last = max((i for i, run in enumerate(rest) if run.block >= 0), default=-1)
-            echo = self._echo.recall(turn.blocks) if last >= 0 else None
+            here = place.after(self._tokenizer.encode_pieces(frame.pieces))
+            echo = self._echo.recall(turn.blocks, here) if last >= 0 else None
             if echo is not None and self._matches(echo, prefix, runs, turn):
+                self._append(prompt, [frame])
                 self._append_echo(prompt, rest[: last + 1], echo)
-                rest = rest[last + 1 :]
-            self._append(prompt, rest)
-            return
+                self._append(prompt, self._closing(rest[last + 1 :]))
+                return
+        if starts:
+            frame = Run(runs[0].message, -1, "frame", runs[0].turn, self._tokenizer.split(starts[0][0]))
+            runs = [frame, *starts[0][1]]
         self._append(prompt, runs)
+
+    def _closing(self, runs: Sequence[Run]) -> list[Run]:
+        """What the template puts behind an answer, from the end-of-turn token on: what is before it was generated."""
+        for index, run in enumerate(runs):
+            for number, (text, control) in enumerate(run.pieces):
+                if control and text in self._ends:
+                    return [replace(run, pieces=run.pieces[number:]), *runs[index + 1 :]]
+        return list(runs)
 
     def _matches(self, echo: Echo, prefix: str, runs: Sequence[Run], turn: Turn) -> bool:
         """False when the template shows another part of the turn than the model generated, e.g. hides its thinking."""

@@ -101,7 +101,8 @@ class HermesParser:
             self._say(len(self._buffer) - keep)
             return False
         if position:
-            self._say(position)
+            self._say(position)  # what was said decides whether the marker still counts
+            return True
         if marker == _CALL:
             return self._held_call(final) if self._thinking else self._call(final)
         self._buffer = self._buffer[len(marker) :]

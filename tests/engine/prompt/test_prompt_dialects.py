@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from engine.prompt.conversation import Tool
+from engine.prompt.dialects import dialects
+from engine.prompt.dialects.contract import Dialect
+from engine.prompt.output import (
+    Event,
+    OutputParser,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+
+ARGUMENTS = {"path": 'a<b>}"{`.py', "text": "line\n</tool_call> <think> é🎈", "deep": {"list": [1, {"x": None}]}}
+
+
+def flat(events: list[Event]) -> list[tuple[str, ...]]:
+    """Events with neighbouring deltas joined, ids left out; asserts the order rules every HTTP dialect relies on."""
+    result: list[tuple[str, ...]] = []
+    open_call = -1
+    count = 0
+    for event in events:
+        if isinstance(event, ToolCallStart):
+            assert open_call == -1 and event.index == count
+            assert event.id.isalnum() and event.id.startswith("call") and len(event.id) == 28
+            open_call, count = event.index, count + 1
+            result.append(("call", event.namespace, event.name, ""))
+        elif isinstance(event, ToolCallDelta):
+            assert event.index == open_call and event.arguments
+            result[-1] = (*result[-1][:3], result[-1][3] + event.arguments)
+        elif isinstance(event, ToolCallEnd):
+            assert event.index == open_call
+            open_call = -1
+            assert isinstance(json.loads(result[-1][3]), dict)
+        else:
+            assert open_call == -1 and event.text
+            kind = "thinking" if isinstance(event, ThinkingDelta) else "text"
+            assert isinstance(event, ThinkingDelta | TextDelta)
+            if result and result[-1][0] == kind:
+                result[-1] = (kind, result[-1][1] + event.text)
+            else:
+                result.append((kind, event.text))
+    assert open_call == -1
+    return result
+
+
+def run(parser: OutputParser, pieces: list[str]) -> list[tuple[str, ...]]:
+    events = [event for piece in pieces for event in parser.feed(piece)]
+    return flat(events + parser.finish())
+
+
+@pytest.mark.parametrize("dialect", dialects().values(), ids=list(dialects()))
+def test_every_dialect_reads_what_it_writes_however_it_is_cut(dialect: Dialect) -> None:
+    think, call = dialect.markers["thinking"], dialect.markers["tool_call"]
+    body = dialect.call_body("read", json.dumps(ARGUMENTS, ensure_ascii=False))
+    empty = dialect.call_body("mcp__web__get", "{}")
+    text = f"{think.open}\nLet me see `x`.\n{think.close}\n\nI will read.\n{call.open}{body}{call.close}\n{call.open}{empty}{call.close}"
+    tools = [Tool("read", "", {}), Tool("get", "", {}, namespace="mcp__web")]
+    expected = [
+        ("thinking", "Let me see `x`."),
+        ("text", "I will read."),
+        ("call", "", "read", json.dumps(ARGUMENTS, ensure_ascii=False)),
+        ("call", "mcp__web", "get", "{}"),
+    ]
+
+    def parser() -> OutputParser:
+        return dialect.parser(tools, thinking_open=False, calls=True)
+
+    assert run(parser(), [text]) == expected
+    assert run(parser(), list(text)) == expected
+    for cut in range(len(text) + 1):
+        assert run(parser(), [text[:cut], text[cut:]]) == expected
+
+
+CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.py"}}\n</tool_call>'
+READ = ("call", "", "read", '{"path": "a.py"}')
+MALFORMED = '<tool_call>\n{"name": "read", "arguments": {"path": }}\n</tool_call>'
+HERMES = [
+    # (output, thinking already open, events)
+    ("Plain answer.\n", False, [("text", "Plain answer.")]),
+    ("Let me look.\n" + CALL, True, [("thinking", "Let me look."), READ]),
+    ("Maybe `" + CALL.replace("\n", "") + "` is right", True, [("thinking", "Maybe `" + CALL.replace("\n", "") + "` is right")]),
+    ("The syntax:\n```\n" + CALL + "\n```\nso", True, [("thinking", "The syntax:\n```\n" + CALL + "\n```\nso")]),
+    ("Consider\n" + CALL + "\nno.\n</think>\n\nDone.", True, [("thinking", "Consider\n" + CALL + "\nno."), ("text", "Done.")]),
+    ("\n</think>\n\n" + CALL, True, [READ]),
+    ("Write `<tool_call>` tags.", False, [("text", "Write `<tool_call>` tags.")]),
+    (CALL.replace("<tool_call>", "<tool_call"), False, [READ]),
+    (CALL[:-1], False, [READ]),
+    (CALL.removesuffix("</tool_call>"), False, [READ]),
+    (CALL.removesuffix("}\n</tool_call>"), False, [READ]),
+    (CALL.replace("}}", "}"), False, [READ]),
+    (CALL.replace('"read"', '"re\nad"'), False, [("text", CALL.replace('"read"', '"re\nad"'))]),
+    (CALL.replace('"read"', '"read\\n"'), False, [READ]),
+    (MALFORMED + "\n" + CALL, False, [("text", MALFORMED), READ]),
+    (CALL[:45], False, [("text", CALL[:45])]),
+    ('<tool_call>\n{"name": "read"', False, [("text", '<tool_call>\n{"name": "read"')]),
+    ('<tool_call>{"name": "read"}</tool_call>', False, [("call", "", "read", "{}")]),
+    ('<tool_call>{"name": "read", "arguments": "{\\"path\\": \\"a.py\\"}"}</tool_call>', False, [READ]),
+    ('<tool_call>{"name": "read", "arguments": [1]}</tool_call>', False, [("text", '<tool_call>{"name": "read", "arguments": [1]}</tool_call>')]),
+    ('<tool_call>{"name": "read", "arguments": {"n": NaN}}</tool_call>', False, [("text", '<tool_call>{"name": "read", "arguments": {"n": NaN}}</tool_call>')]),
+    ('<tool_call>{"name": "read", "arguments": {"path": "a\nb"}}</tool_call>', False, [("call", "", "read", '{"path": "a\\nb"}')]),
+    ('<tool_call>{"name": "w", "arguments": {"text": "' + CALL.replace('"', '\\"').replace("\n", "\\n"), False, None),
+    ("5 < 6 <think> later", False, [("text", "5 < 6 <think> later")]),
+    (CALL + "\nDone.", False, [READ, ("text", "Done.")]),
+    ("unfinished <tool_ca", False, [("text", "unfinished <tool_ca")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "thinking_open", "expected"), HERMES)
+def test_hermes(text: str, thinking_open: bool, expected: list[tuple[str, ...]] | None) -> None:
+    def parser() -> OutputParser:
+        return dialects()["hermes"].parser([Tool("read", "", {})], thinking_open=thinking_open, calls=True)
+
+    if expected is None:
+        expected = [("text", text)]  # a cut-off call that quotes another: nothing in it may run
+    assert run(parser(), [text]) == expected
+    assert run(parser(), list(text)) == expected
+    for cut in range(len(text) + 1):
+        assert run(parser(), [text[:cut], text[cut:]]) == expected
+
+
+def test_calls_are_text_when_they_are_off() -> None:
+    parser = dialects()["hermes"].parser([], thinking_open=False, calls=False)
+    assert run(parser, ["A " + CALL]) == [("text", "A " + CALL)]
+
+
+def test_random_tag_soup_never_breaks_the_rules_and_never_depends_on_cuts() -> None:
+    random.seed(3)
+    tokens = ["<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "read", ', '"arguments": ', "{}", "}", "{", '"', "\\", "`", "```", "\n", " ", "x", "<tool_call", ">", CALL]  # fmt: skip
+    for _ in range(1500):
+        pieces = random.choices(tokens, k=random.randint(1, 14))
+        thinking_open = random.random() < 0.4
+
+        def parser(thinking_open: bool = thinking_open) -> OutputParser:
+            return dialects()["hermes"].parser([], thinking_open=thinking_open, calls=True)
+
+        whole = run(parser(), ["".join(pieces)])
+        assert run(parser(), pieces) == whole
+        assert run(parser(), list("".join(pieces))) == whole
+
+
+def test_text_streams_as_it_arrives() -> None:
+    parser = dialects()["hermes"].parser([], thinking_open=False, calls=True)
+    assert parser.feed("Hello") == [TextDelta("Hello")]
+    assert parser.feed(" <") == []
+    assert parser.feed("b> there") == [TextDelta(" <b> there")]
