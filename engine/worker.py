@@ -30,6 +30,7 @@ from engine.scheduler.step import Runner
 log = logging.getLogger(__name__)
 
 EXIT_NOT_READY = 5
+GREETING_S = 5.0
 OOM_SCORE_ADJ = "500"  # the kernel takes the worker before the front, which can then say what happened
 
 
@@ -102,6 +103,7 @@ class Worker:
         self._config = config
         self._link = link
         self._scheduler: Scheduler | None = None
+        self._greeted = threading.Event()
         self._stats_asked: deque[int] = deque()
         self._report: Callable[[], dict[str, Any]] = lambda: {}
 
@@ -116,6 +118,7 @@ class Worker:
             error = as_error(failure)
             log.error("loading failed: %s", error, exc_info=not isinstance(failure, FtError))
             self._state("failed", code=error.code, message=error.message, hint=error.hint)
+            self._greeted.wait(GREETING_S)  # closing a socket with unread bytes would discard the message just sent
             return EXIT_NOT_READY
         scheduler = self._assemble(plan, engine)
         self._state("ready", window=plan.window_tokens, kv_tokens=plan.kv_tokens)
@@ -150,6 +153,7 @@ class Worker:
         if kind == "hello":
             if message["version"] != VERSION:
                 raise ValueError(f"version {message['version']}, not {VERSION}")
+            self._greeted.set()
         elif scheduler is None:
             if kind == "shutdown":
                 os._exit(0)
