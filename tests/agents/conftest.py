@@ -1,0 +1,113 @@
+"""A place where a published agent meets the product: a namespace with loopback only, a fresh home, a scratch project."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+NAMESPACE = ("unshare", "-n", "-p", "--fork", "--kill-child", "--mount-proc")
+KV_TOKENS = 128 * 1024
+CALC = "def add(a, b):\n    return a - b\n"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What `ft launch` did: its exit code and output, the engine's record of each request, and attempts to leave."""
+
+    code: int | None
+    stdout: str
+    stderr: str
+    wall_s: float
+    requests: list[dict[str, Any]]
+    lookups: list[str]  # names that were looked up, besides localhost
+    no_routes: int  # packets that had nowhere to go
+
+    def __str__(self) -> str:
+        return f"exit code {self.code} after {self.wall_s} s\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+
+
+class Rig:
+    def __init__(self, folder: Path, models_dir: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.project = folder / "project"
+        self.home.mkdir()
+        self.project.mkdir()
+        (self.project / "calc.py").write_text(CALC)
+        git = ["git", "-c", "user.name=t", "-c", "user.email=t@t.invalid"]
+        for command in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-qm", "start"]):
+            subprocess.run([*git, *command], cwd=self.project, check=True, env={**os.environ, "HOME": str(self.home)})
+        self.env = {
+            "HOME": str(self.home),
+            "FT_HOME": str(folder / "ft"),
+            "FT_MODELS_DIR": str(models_dir),
+            "FT_KV": str(KV_TOKENS),
+            "PATH": SYSTEM_PATH,
+            "TERM": "dumb",
+            "LANG": "C.UTF-8",
+            "SHELL": "/bin/bash",
+            "USER": os.environ.get("USER", "root"),
+        }
+
+    def install(self, agent: str) -> None:
+        """Puts a pinned agent on this rig's PATH; skips the test only where npm is absent."""
+        done = subprocess.run([sys.executable, str(HERE / "install.py"), agent], capture_output=True, text=True)
+        if "npm is not installed" in done.stderr:
+            pytest.skip(f"{agent} cannot be installed: npm is not installed")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        folders = [str(Path(found["executable"]).parent), *found["path"]]
+        self.env["PATH"] = os.pathsep.join([*folders, self.env["PATH"]])
+
+    def launch(self, agent: str, *args: str, model: str, timeout_s: float, script: dict[str, Any] | None = None) -> Run:
+        """`ft launch AGENT` as a person would type it, engine and agent inside the namespace."""
+        options = ["-m", model]
+        if script is not None:
+            path = self.folder / "script.json"
+            path.write_text(json.dumps(script))
+            options += ["--script", str(path)]
+        ft = str(BIN / "ft")
+        commands = [
+            {"argv": [ft, "launch", agent, *options, "--", *args], "timeout_s": timeout_s},
+            {"argv": [ft, "ctl", "requests", "--json", "-n", "100"], "timeout_s": 20},
+            {"argv": [ft, "engine", "stop"], "timeout_s": 30},
+        ]
+        report = self.folder / "report.json"
+        spec = {"cwd": str(self.project), "env": self.env, "report": str(report), "commands": commands}
+        spec_path = self.folder / "spec.json"
+        spec_path.write_text(json.dumps(spec))
+        user = ("-r",) if os.geteuid() != 0 else ()
+        inside = [*NAMESPACE, *user, sys.executable, str(HERE / "inside.py"), str(spec_path)]
+        done = subprocess.run(inside, capture_output=True, text=True, timeout=timeout_s + 90)
+        assert done.returncode == 0, f"the namespace could not be set up: {done.stderr}"
+        seen = json.loads(report.read_text())
+        launched, listed, _ = seen["results"]
+        requests = json.loads(listed["stdout"])["requests"] if listed["code"] == 0 else []
+        return Run(
+            code=launched["code"],
+            stdout=launched["stdout"],
+            stderr=launched["stderr"] + self._engine_log(),
+            wall_s=launched["wall_s"],
+            requests=requests,
+            lookups=[name for name in seen["names"] if name != "localhost"],
+            no_routes=seen["no_routes"],
+        )
+
+    def _engine_log(self) -> str:
+        log = self.folder / "ft" / "state" / "logs" / "engine.log"
+        return f"\n--- engine log\n{log.read_text()[-4000:]}" if log.exists() else ""
+
+
+@pytest.fixture
+def rig(tmp_path: Path, models_dir: Path) -> Rig:
+    return Rig(tmp_path, models_dir)

@@ -1,0 +1,76 @@
+"""The published agents, each in a whole session on our engine: read, bash, edit, answer. Nothing leaves loopback."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.agents
+
+TASK = "Repair the function add in calc.py."
+ANSWER = "Repaired: add now adds its two numbers."
+SIDE = "Repair of calc"
+
+
+@dataclass(frozen=True)
+class Case:
+    args: tuple[str, ...]
+    sides: int  # requests besides the four turns: titles and the like
+    timeout_s: float = 120
+
+
+CASES = {
+    "mini": Case((TASK,), sides=0),
+    "pi": Case(("-p", TASK), sides=0),
+    "opencode": Case(("run", TASK), sides=1),
+    "claude": Case(("-p", TASK, "--allowedTools", "Bash,Read,Edit"), sides=0),
+    "codex": Case(("exec", "-s", "danger-full-access", TASK), sides=0),
+    "openclaw": Case(("agent", "--local", "--agent", "main", "--message", TASK), sides=0, timeout_s=280),
+}
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("agent", [pytest.param(n, marks=pytest.mark.slow) if n == "openclaw" else n for n in CASES])
+def test_scripted_session(rig: Any, agent: str) -> None:
+    case = CASES[agent]
+    if agent != "mini":
+        rig.install(agent)
+    run = rig.launch(agent, *case.args, model="tiny-hybrid", timeout_s=case.timeout_s, script=script(rig.project))
+    assert run.code == 0, run
+    assert ANSWER in run.stdout, run
+    assert (rig.project / "calc.py").read_text() == "def add(a, b):\n    return a + b\n", run
+    assert (rig.project / "seen.txt").read_text() == "    return a - b\n", "bash ran before the edit"
+    turns = [request for request in run.requests if not request["side"]]
+    assert [request["end"] for request in turns] == ["tool_use", "tool_use", "tool_use", "stop"], run
+    assert len(run.requests) - len(turns) == case.sides, run
+    assert all(request["session"] and request["scripted"] and not request["error"] for request in run.requests)
+    assert len({request["session"] for request in run.requests}) == 1
+    assert all(later["cached_tokens"] > 0 for later in turns[1:]), "a later turn found nothing of the one before it"
+    assert (run.lookups, run.no_routes) == ([], 0), "something tried to leave this machine"
+
+
+def script(project: Path) -> dict[str, Any]:
+    calc = str(project / "calc.py")
+    return {
+        "turns": [
+            {"blocks": [{"thinking": "Look first."}, {"text": "I read it."}, {"tool": "read", "args": {"path": calc}}]},
+            {"blocks": [{"tool": "bash", "args": {"command": f"grep return {calc} > {project}/seen.txt"}}]},
+            {"blocks": [{"tool": "edit", "args": {"path": calc, "old": "return a - b", "new": "return a + b"}}]},
+            {"blocks": [{"text": ANSWER}]},
+        ],
+        "side": SIDE,
+    }
+
+
+@pytest.mark.timeout(420)
+def test_free_form_answer(rig: Any) -> None:
+    """Unscripted: the answer is the default model's own."""
+    rig.install("pi")
+    run = rig.launch("pi", "-p", "What is the capital of France?", model="smollm2-moe", timeout_s=200)
+    assert run.code == 0, run
+    assert "Paris" in run.stdout, run
+    assert not any(request["scripted"] for request in run.requests) and run.requests
+    assert (run.lookups, run.no_routes) == ([], 0)
