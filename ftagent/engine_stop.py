@@ -13,6 +13,7 @@ from ftagent.errors import EngineNotReady, FtError
 from ftagent.paths import Paths
 
 STOP_GRACE_S = 30.0
+TERM_GRACE_S = 10.0
 
 
 def stop_engine(paths: Paths, grace_s: float = STOP_GRACE_S) -> bool:
@@ -26,7 +27,7 @@ def stop_engine(paths: Paths, grace_s: float = STOP_GRACE_S) -> bool:
         return True
     for number in (signal.SIGTERM, signal.SIGKILL):
         _signal(engine.pid, number)
-        if _gone(engine, paths, 10.0):
+        if _gone(engine, paths, TERM_GRACE_S):
             return True
     raise EngineNotReady(f"The engine (pid {engine.pid}) does not stop.", f"Log: {paths.engine_log}")
 

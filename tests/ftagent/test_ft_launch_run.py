@@ -1,0 +1,381 @@
+"""A launch against the stand-in front, with agents of a few lines: exit codes, signals, terminals, files, receipts."""
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import stat
+import subprocess
+import sys
+import termios
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+FAKE_FT = [sys.executable, "-P", str(Path(__file__).with_name("fake_ft.py"))]
+
+pytestmark = pytest.mark.usefixtures("pulled")
+
+
+@pytest.fixture
+def pulled(sandbox) -> None:
+    sandbox.model()
+
+
+def wait_for(path: Path, limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.02)
+
+
+def session_of(sandbox) -> dict:
+    (file,) = (sandbox.ft_home / "state" / "sessions").glob("*/session.json")
+    return json.loads(file.read_text())
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 125])
+def test_the_exit_code_is_the_agents(code: int, sandbox) -> None:
+    sandbox.agent(f"exit {code}")
+    done = sandbox.run("launch", "pi", fake=True)
+    assert done.returncode == code, done.stderr
+    assert session_of(sandbox)["runs"][0]["exit"] == code
+
+
+def test_killed_by_a_signal_is_128_plus_n(sandbox) -> None:
+    sandbox.agent("kill -KILL $$")
+    assert sandbox.run("launch", "pi", fake=True).returncode == 137
+
+
+def test_stdout_is_the_agents_and_stdin_reaches_it(sandbox) -> None:
+    sandbox.agent('cat; echo " from pi"')
+    done = sandbox.run("launch", "pi", "-q", "--", "-p", "x", fake=True, input="hello")
+    assert done.stdout == "hello from pi\n"
+    assert done.stderr == ""
+
+
+def test_the_agent_gets_its_place_and_no_credentials(sandbox) -> None:
+    sandbox.agent('env > seen; printf "%s\\n" "$@" > args; pwd > where')
+    below = sandbox.project / "below"
+    below.mkdir()
+    env = {"MY_OPENAI_API_KEY": "sk", "AWS_PROFILE": "work", "PYTHONPATH": ".", "EDITOR": "vi", "GH_TOKEN": "g"}
+    done = sandbox.run("launch", "pi", "--keep-env", "GH_TOKEN", "--", "-p", "a b", fake=True, env=env, cwd=below)
+    assert done.returncode == 0, done.stderr
+    seen = dict(line.split("=", 1) for line in (below / "seen").read_text().splitlines() if "=" in line)
+    assert not {"MY_OPENAI_API_KEY", "AWS_PROFILE"} & set(seen)
+    assert (seen["PYTHONPATH"], seen["EDITOR"], seen["GH_TOKEN"]) == (".", "vi", "g")
+    assert (below / "args").read_text().splitlines()[-2:] == ["-p", "a b"]
+    assert (below / "where").read_text().strip() == str(below)
+    registered = json.loads((sandbox.runtime / "registered.json").read_text())
+    assert registered["harness"] == "pi"
+    assert "launch" not in registered["declaration"]
+    assert registered["project"] == str(sandbox.project)
+
+
+def test_files_and_records_are_private_and_complete(sandbox) -> None:
+    sandbox.agent("exit 0")
+    assert sandbox.run("launch", "pi", "-n", "first", fake=True).returncode == 0
+    state = sandbox.ft_home / "state"
+    for path in state.rglob("*"):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        assert path.is_symlink() or mode == (0o700 if path.is_dir() else 0o600), path
+    record = session_of(sandbox)
+    assert record["schema"] == "ft.session/1"
+    assert record["name"] == "first"
+    assert record["agent"]["version"] == "0.73.1"
+    assert record["model"] == {"id": "smollm2-moe", "ctx": 65536, "max_output": 8192}
+    assert record["project"]["root"] == str(sandbox.project)
+    assert "ft_sess_" not in json.dumps(record)
+    assert list((sandbox.runtime / "leases").iterdir()) == []
+
+
+def test_the_receipt_says_what_was_served(sandbox) -> None:
+    sandbox.agent("exit 0")
+    done = sandbox.run("launch", "pi", fake=True)
+    last = done.stderr.splitlines()[-2:]
+    assert "prompt 200 tokens, cached 120 (60 %), output 10, TTFT median 0.25 s, longest 0.25 s (n=2)" in last[0]
+    assert last[1] == "ft: 2 requests served here"
+    assert "toy quality" in done.stderr
+
+
+def test_launch_events_as_json_on_stderr(sandbox) -> None:
+    sandbox.agent("echo out")
+    done = sandbox.run("launch", "pi", "--json", fake=True)
+    assert done.stdout == "out\n"
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert {"launching", "ended", "warning"} <= {event["event"] for event in events}
+    assert events[-1]["receipt"]["requests"] == 2
+
+
+def test_names_are_unique_in_a_project(sandbox) -> None:
+    sandbox.agent("exit 0")
+    for _ in range(2):
+        assert sandbox.run("launch", "pi", "-q", fake=True).returncode == 0
+    listed = json.loads(sandbox.run("ls", "--json").stdout)["sessions"]
+    assert {session["name"] for session in listed} == {"pi", "pi-2"}
+    assert {session["status"] for session in listed} == {"ended"}
+    assert sandbox.run("launch", "pi", "-n", "pi", fake=True).returncode == 6
+    shown = json.loads(sandbox.run("sessions", "show", listed[0]["id"][:7], "--json").stdout)
+    assert shown["id"] == listed[0]["id"]
+    assert sandbox.run("sessions", "show", "nobody").returncode == 3
+
+
+def test_an_unreadable_record_hides_nothing(sandbox) -> None:
+    sandbox.agent("exit 0")
+    assert sandbox.run("launch", "pi", "-q", fake=True).returncode == 0
+    broken = sandbox.ft_home / "state" / "sessions" / "s-broken0000"
+    broken.mkdir()
+    (broken / "session.json").write_text("{")
+    statuses = {s["id"]: s["status"] for s in json.loads(sandbox.run("ls", "--json").stdout)["sessions"]}
+    assert statuses["s-broken0000"] == "unreadable"
+    assert "ended" in statuses.values()
+
+
+def test_case_7_configure_only(sandbox) -> None:
+    sandbox.agent("touch started")
+    done = sandbox.run("launch", "pi", "--no-exec", fake=True)
+    assert done.returncode == 0, done.stderr
+    assert not (sandbox.project / "started").exists()
+    assert session_of(sandbox)["runs"] == []
+    printed = sandbox.run("launch", "claude", "--print-env", fake=True)
+    assert "export ANTHROPIC_AUTH_TOKEN=ft_sess_" in printed.stdout
+    assert "****" not in printed.stdout
+
+
+def test_absent_and_unusable_agents(sandbox) -> None:
+    done = sandbox.run("launch", "pi", fake=True)
+    assert done.returncode == 127
+    assert "npm install" in done.stderr
+    assert not (sandbox.runtime / "starts").exists()
+    sandbox.agent("exit 0").chmod(0o644)
+    assert sandbox.run("launch", "pi", fake=True).returncode == 126
+    (sandbox.bin / "pi").write_bytes(b"\x00\x01 not a program")
+    (sandbox.bin / "pi").chmod(0o755)
+    done = sandbox.run("launch", "pi", fake=True)
+    assert done.returncode == 126
+    assert "Exec format error" in done.stderr
+
+
+def test_a_refused_session_is_125(sandbox) -> None:
+    sandbox.agent("exit 0")
+    assert sandbox.run("engine", "start", "-q", fake=True).returncode == 0
+    record = sandbox.runtime / "engine.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "admin_token": "wrong"}))
+    assert sandbox.run("launch", "pi", fake=True).returncode == 125
+
+
+def test_the_script_is_registered(sandbox) -> None:
+    sandbox.agent("exit 0")
+    script = {"turns": [{"blocks": [{"text": "hi"}]}]}
+    (sandbox.project / "s.json").write_text(json.dumps(script))
+    done = sandbox.run("launch", "pi", "--script", "s.json", fake=True)
+    assert json.loads((sandbox.runtime / "registered.json").read_text())["script"] == script
+    assert "scripted replay" in done.stderr
+    assert session_of(sandbox)["scripted"] is True
+
+
+def test_terminated_is_forwarded_and_143(sandbox) -> None:
+    sandbox.agent('echo $$ > pid; trap "touch got-term; exit 9" USR1; while :; do sleep 0.05; done')
+    process = sandbox.start("launch", "pi")
+    wait_for(sandbox.project / "pid")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+
+
+def test_a_terminated_agent_may_choose_its_own_code(sandbox) -> None:
+    sandbox.agent('trap "exit 9" TERM; touch ready; while :; do sleep 0.05; done')
+    process = sandbox.start("launch", "pi")
+    wait_for(sandbox.project / "ready")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 9
+
+
+def test_the_lease_is_held_while_the_agent_runs(sandbox) -> None:
+    sandbox.agent("touch ready; while [ ! -e stop ]; do sleep 0.05; done")
+    process = sandbox.start("launch", "pi")
+    wait_for(sandbox.project / "ready")
+    (lease,) = (sandbox.runtime / "leases").iterdir()
+    assert json.loads(lease.read_text())["pid"] == process.pid
+    with lease.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert [s["status"] for s in json.loads(sandbox.run("ls", "--json").stdout)["sessions"]] == ["running"]
+    assert "1 running" in sandbox.run("status").stdout
+    (sandbox.project / "stop").touch()
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_exec_becomes_the_agent_and_keeps_the_lease(sandbox) -> None:
+    sandbox.agent("echo $$ > pid; touch ready; while [ ! -e stop ]; do sleep 0.05; done; exit 7")
+    process = sandbox.start("launch", "pi", "--exec")
+    wait_for(sandbox.project / "ready")
+    assert int((sandbox.project / "pid").read_text()) == process.pid
+    (lease,) = (sandbox.runtime / "leases").iterdir()
+    with lease.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    ignored = int(next(line for line in status.splitlines() if line.startswith("SigIgn")).split()[1], 16)
+    assert not ignored & (1 << (signal.SIGPIPE - 1))
+    (sandbox.project / "stop").touch()
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 7
+    assert "served here" not in err
+
+
+def test_exec_of_something_that_cannot_run(sandbox) -> None:
+    (sandbox.bin / "pi").write_bytes(b"\x00\x01 not a program")
+    (sandbox.bin / "pi").chmod(0o755)
+    assert sandbox.run("launch", "pi", "--exec", fake=True).returncode == 126
+
+
+class Terminal:
+    """`ft` as the foreground job of its own terminal, the way a shell starts it."""
+
+    def __init__(self, sandbox, *arguments: str) -> None:
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            os.chdir(sandbox.project)
+            os.execve(sys.executable, [*FAKE_FT, *arguments], sandbox.env)
+        self.output = ""
+
+    def read_until(self, text: str, limit_s: float = 20.0) -> None:
+        deadline = time.monotonic() + limit_s
+        while text not in self.output:
+            assert time.monotonic() < deadline, self.output
+            if select.select([self.master], [], [], 0.1)[0]:
+                self.output += os.read(self.master, 65536).decode()
+
+    def press(self, key: bytes) -> None:
+        os.write(self.master, key)
+
+    def wait(self, limit_s: float = 20.0) -> int:
+        deadline = time.monotonic() + limit_s
+        while True:
+            if select.select([self.master], [], [], 0.02)[0]:
+                with suppress(OSError):
+                    self.output += os.read(self.master, 65536).decode()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            assert time.monotonic() < deadline, self.output
+
+
+SAVES = """
+import signal, sys, time
+def save(*_):
+    print("saving", flush=True); time.sleep(2); print("saved", flush=True); sys.exit(0)
+signal.signal(signal.SIGINT, save)
+print("at work", flush=True)
+while True: time.sleep(0.1)
+"""
+
+
+def test_case_12_an_agent_that_saves_after_ctrl_c_finishes(sandbox) -> None:
+    (sandbox.root / "agent.py").write_text(SAVES)
+    sandbox.agent(f'exec {sys.executable} {sandbox.root / "agent.py"}')
+    terminal = Terminal(sandbox, "launch", "pi")
+    terminal.read_until("at work")
+    terminal.press(b"\x03")
+    terminal.read_until("saving")
+    terminal.press(b"\x1c")  # Ctrl-\ during the save reaches the agent too, never us
+    code = terminal.wait()
+    assert code == 128 + signal.SIGQUIT
+
+
+def test_case_12_saved_and_the_receipt_follows(sandbox) -> None:
+    (sandbox.root / "agent.py").write_text(SAVES)
+    sandbox.agent(f'exec {sys.executable} {sandbox.root / "agent.py"}')
+    terminal = Terminal(sandbox, "launch", "pi")
+    terminal.read_until("at work")
+    terminal.press(b"\x03")
+    assert terminal.wait() == 0
+    assert "saved" in terminal.output
+    assert "requests served here" in terminal.output
+
+
+def test_ctrl_c_that_kills_the_agent_is_130_and_the_terminal_is_restored(sandbox) -> None:
+    sandbox.agent("stty -echo -icanon; echo at work; sleep 30")
+    terminal = Terminal(sandbox, "launch", "pi")
+    before = termios.tcgetattr(terminal.master)
+    terminal.read_until("at work")
+    assert termios.tcgetattr(terminal.master)[3] != before[3]
+    terminal.press(b"\x03")
+    terminal.read_until("served here")
+    assert termios.tcgetattr(terminal.master)[3] == before[3]
+    assert terminal.wait() == 130
+
+
+def test_ctrl_z_stops_both_and_continuing_goes_on(sandbox) -> None:
+    sandbox.agent("echo at work; read line; echo got $line")
+    job = f"{sys.executable} -P {FAKE_FT[2]} launch pi"
+    env = {**sandbox.env, "PS1": "", "HISTFILE": ""}
+    pid, master = pty.fork()
+    if pid == 0:
+        os.chdir(sandbox.project)
+        os.execve("/bin/bash", ["bash", "--norc", "--noprofile", "-i"], env)
+    shell = Terminal.__new__(Terminal)
+    shell.pid, shell.master, shell.output = pid, master, ""
+    shell.press(f"{job}\n".encode())
+    shell.read_until("at work\r\n")
+    shell.press(b"\x1a")
+    shell.read_until("Stopped")
+    shell.press(b"echo shell-$((6*7))\n")
+    shell.read_until("shell-42")
+    shell.press(b"fg\n")
+    time.sleep(0.3)
+    shell.press(b"line-one\n")
+    shell.read_until("got line-one")
+    shell.read_until("served here")
+    shell.press(b"echo code-$?\n")
+    shell.read_until("code-0")
+    shell.press(b"exit\n")
+    shell.wait()
+
+
+def test_ctrl_c_while_waiting_ends_the_wait_not_the_engine(sandbox) -> None:
+    sandbox.agent("exit 0")
+    sandbox.env["FAKE_LOADING_S"] = "30"
+    terminal = Terminal(sandbox, "launch", "pi")
+    terminal.read_until("reading weights")
+    terminal.press(b"\x03")
+    assert terminal.wait() == 130
+    assert sandbox.run("engine", "status").returncode == 0
+
+
+def test_an_engine_by_url(sandbox) -> None:
+    sandbox.agent("exit 0")
+    assert sandbox.run("engine", "start", "-q", fake=True).returncode == 0
+    url = f"http://127.0.0.1:{sandbox.env['FT_PORT']}"
+    assert sandbox.run("launch", "pi", "--engine", url, fake=True).returncode == 0
+    token = json.loads((sandbox.runtime / "engine.json").read_text())["admin_token"]
+    elsewhere = {"FT_HOME": str(sandbox.root / "elsewhere"), "FT_ENGINE_TOKEN": token}
+    assert sandbox.run("launch", "pi", "--engine", url, env=elsewhere, fake=True).returncode == 0
+    assert sandbox.run("launch", "pi", "--engine", url, env={"FT_HOME": elsewhere["FT_HOME"]}).returncode == 4
+
+
+def test_case_11_another_machine_only_when_asked(sandbox) -> None:
+    """0.0.0.0 is no loopback name, and reaches this machine all the same."""
+    sandbox.agent("env > seen")
+    assert sandbox.run("engine", "start", "-q", fake=True).returncode == 0
+    token = json.loads((sandbox.runtime / "engine.json").read_text())["admin_token"]
+    url = f"http://0.0.0.0:{sandbox.env['FT_PORT']}"
+    refused = sandbox.run("launch", "pi", "--engine", url, env={"FT_ENGINE_TOKEN": token})
+    assert refused.returncode == 4
+    assert not (sandbox.runtime / "registered.json").exists()
+    done = sandbox.run("launch", "pi", "--engine", url, "--force", env={"FT_ENGINE_TOKEN": token})
+    assert done.returncode == 0, done.stderr
+    assert "FT_ENGINE_TOKEN" not in (sandbox.project / "seen").read_text()
+
+
+def test_a_vanished_folder_is_said(sandbox) -> None:
+    command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -P -m ftagent launch pi"
+    done = subprocess.run(["sh", "-c", command], env=sandbox.env, cwd=sandbox.root, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert "no longer exists" in done.stderr

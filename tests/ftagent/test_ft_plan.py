@@ -1,0 +1,162 @@
+"""`ft launch --dry-run`: the plan is complete, secret-free, and changes nothing."""
+
+import json
+import os
+
+import pytest
+
+from ftagent import harness_loader
+
+KEYS = {"MY_OPENAI_API_KEY": "sk-one", "AWS_SECRET_ACCESS_KEY": "two", "ANTHROPIC_API_KEY": "three"}
+
+
+def plan_of(sandbox, agent: str, *arguments: str, **options) -> dict:
+    done = sandbox.run("launch", agent, "--dry-run", "--json", *arguments, **options)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("agent", harness_loader.names())
+def test_every_agent_has_a_plan_without_being_installed(agent: str, sandbox) -> None:
+    plan = plan_of(sandbox, agent, env=KEYS)
+    assert plan["schema"] == "ft.plan/1"
+    assert set(plan) == {"schema", "agent", "session", "scripted", "argv", "env", "files", "engine", "forecast", "warnings"}
+    assert plan["agent"]["name"] == agent
+    if harness_loader.load(agent).adapter.executables:
+        assert plan["agent"]["path"] is None
+        assert any(warning["code"].startswith("FT-W0101") for warning in plan["warnings"])
+    assert set(plan["env"]) == {"set", "unset"}
+    assert all(set(variable) == {"name", "value", "why", "replaces"} for variable in plan["env"]["set"])
+    names = {variable["name"] for variable in plan["env"]["set"]}
+    assert set(KEYS) <= names | set(plan["env"]["unset"])
+    assert not any(secret in json.dumps(plan) for secret in ("sk-one", '"two"', '"three"'))
+    assert plan["engine"] | {
+        "running": False,
+        "model": "smollm2-moe",
+        "window_tokens": 65536,
+        "window_source": "predicted",
+        "max_output_tokens": 8192,
+        "pull_first": True,
+    } == plan["engine"]
+    assert set(plan["forecast"]) >= {"prompt_tokens", "ttft_cold_s", "ttft_warm_s", "watchdog_s", "verdict"}
+    assert plan["session"]["branch"] == "main"
+    assert plan["session"]["cwd"] == str(sandbox.project)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["--print-env"], ["--print-config"], ["-v"]])
+def test_case_7_a_dry_run_touches_nothing(arguments: list[str], sandbox) -> None:
+    sandbox.agent("exit 1")
+    (sandbox.home / ".pi" / "agent").mkdir(parents=True)
+    (sandbox.home / ".pi" / "agent" / "settings.json").write_text("{}")
+    before = sandbox.tree()
+    done = sandbox.run("launch", "pi", "--dry-run", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert sandbox.tree() == before
+    assert "ft_sess_0" not in done.stdout
+
+
+def test_a_dry_run_is_quick(sandbox) -> None:
+    """400 ms in the processor time of the child, the best of three."""
+    times = []
+    for _ in range(3):
+        before = os.times()
+        plan_of(sandbox, "claude")
+        after = os.times()
+        times.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(times) < 0.4
+
+
+def test_the_preview_fits_and_names_what_matters(sandbox) -> None:
+    done = sandbox.run("launch", "claude", "--dry-run", env={**KEYS, "COLUMNS": "90"})
+    text = done.stdout
+    assert "Plan: claude -> smollm2-moe (local engine)" in text
+    assert "nothing has been changed" in text
+    assert "toy quality" in text
+    assert "window 65,536 tokens (predicted)" in text
+    assert "AWS_SECRET_ACCESS_KEY" in text
+    assert "Undo later: nothing to undo." in text
+    longest = [max(line.split(), key=len, default="") for line in text.splitlines()]
+    # a path is never broken, so a line may be too long by one word that would not fit any line
+    assert all(len(line) <= 90 or len(word) > 45 for line, word in zip(text.splitlines(), longest, strict=True))
+
+
+def test_a_model_here_is_not_pulled_and_gives_the_window(sandbox) -> None:
+    sandbox.model("mine", window_tokens=131072, quality="")
+    plan = plan_of(sandbox, "pi", "-m", "mine")
+    assert plan["engine"]["window_tokens"] == 131072
+    assert plan["engine"]["max_output_tokens"] == 16384
+    assert plan["engine"]["pull_first"] is False
+    assert plan["engine"]["quality"] is None
+    assert not any("toy" in warning["text"] for warning in plan["warnings"])
+    assert "--model mine" in " ".join(plan["engine"]["start_command"])
+
+
+def test_numbers_that_do_not_fit(sandbox) -> None:
+    assert plan_of(sandbox, "pi", "--ctx", "48k")["engine"]["window_tokens"] == 49152
+    too_much = sandbox.run("launch", "pi", "--dry-run", "--ctx", "128k")
+    assert too_much.returncode == 2
+    assert "65536" in too_much.stderr
+    assert plan_of(sandbox, "pi", "--ctx", "128k", "--force")["engine"]["window_tokens"] == 131072
+    assert sandbox.run("launch", "pi", "--dry-run", "--max-output", "64k").returncode == 2
+    assert sandbox.run("launch", "pi", "--dry-run", "--ctx", "lots").returncode == 2
+
+
+def test_absent_things_are_exit_3(sandbox) -> None:
+    unknown = sandbox.run("launch", "pi", "--dry-run", "-m", "nope")
+    assert unknown.returncode == 3
+    assert "nope" in unknown.stderr
+    assert sandbox.run("launch", "pi", "--dry-run", "-C", "nowhere").returncode == 3
+    assert sandbox.run("launch", "pi", "--dry-run", "--script", "none.json").returncode == 3
+
+
+def test_a_broken_manifest_or_script_is_refused(sandbox) -> None:
+    sandbox.model("bad")
+    (sandbox.ft_home / "data" / "models" / "bad" / "ftw.json").write_text('{"window_tok')
+    assert sandbox.run("launch", "pi", "--dry-run", "-m", "bad").returncode == 4
+    (sandbox.project / "s.json").write_text('{"turns": [}')
+    done = sandbox.run("launch", "pi", "--dry-run", "--script", "s.json")
+    assert done.returncode == 4
+    assert "s.json:1:" in done.stderr
+
+
+def test_scripted_replay_is_marked(sandbox) -> None:
+    (sandbox.project / "s.json").write_text('{"turns": []}')
+    assert plan_of(sandbox, "pi", "--script", "s.json")["scripted"] is True
+    assert "SCRIPTED REPLAY" in sandbox.run("launch", "pi", "--dry-run", "--script", "s.json").stdout
+
+
+def test_arguments_of_the_agent_go_after_the_dashes(sandbox) -> None:
+    plan = plan_of(sandbox, "pi", "--", "-p", "hello -- there", "--json", "--", "x")
+    assert plan["argv"][-5:] == ["-p", "hello -- there", "--json", "--", "x"]
+    done = sandbox.run("launch", "pi", "--dry-run", "-p", "hello")
+    assert done.returncode == 2
+    assert "after --" in done.stderr
+
+
+def test_print_env_masks_and_quotes(sandbox) -> None:
+    shell = sandbox.run("launch", "claude", "--dry-run", "--print-env").stdout
+    assert "export ANTHROPIC_AUTH_TOKEN='ft_sess_****'" in shell
+    document = json.loads(sandbox.run("launch", "claude", "--dry-run", "--print-env=json").stdout)
+    assert document["set"]["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
+    assert "set -gx ANTHROPIC_API_KEY ''" in sandbox.run("launch", "claude", "--dry-run", "--print-env=fish").stdout
+
+
+def test_case_8_in_the_plan(sandbox) -> None:
+    sandbox.agent("exit 0", shebang="#!/opt/gone/node")
+    plan = plan_of(sandbox, "pi")
+    assert plan["agent"]["path"] is None
+    assert "/opt/gone/node" in plan["warnings"][0]["text"]
+
+
+def test_a_remote_engine_is_refused_without_force(sandbox) -> None:
+    done = sandbox.run("launch", "pi", "--dry-run", "--engine", "http://gpu-box.example:1919", env={"FT_ENGINE_TOKEN": "t"})
+    assert done.returncode == 4
+    assert "--force" in done.stderr
+    assert sandbox.run("launch", "pi", "--dry-run", "--engine", "ftp://x").returncode == 2
+
+
+def test_a_proxy_is_told_about_the_loopback(sandbox) -> None:
+    plan = plan_of(sandbox, "pi", env={"https_proxy": "http://proxy:3128"})
+    values = {variable["name"]: variable["value"] for variable in plan["env"]["set"]}
+    assert "127.0.0.1" in values["NO_PROXY"]
