@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -157,45 +157,76 @@ def verify(directory: Path | str, progress: Progress | None = None) -> Manifest:
 def _parse(directory: Path, data: dict[str, Any]) -> Manifest:
     dense = data["dense"]
     rest = {key: value for key, value in data.items() if key not in ("format", "dense", "banks", "geometry")}
-    return Manifest(
-        **{**rest, "eos_token_ids": tuple(int(i) for i in rest["eos_token_ids"])},
+    tensors = {n: DenseEntry(**{**entry, "shape": tuple(entry["shape"])}) for n, entry in dense["tensors"].items()}
+    manifest = Manifest(
+        **{**rest, "eos_token_ids": tuple(rest["eos_token_ids"])},
         directory=directory,
         geometry=Geometry.from_json(data["geometry"]),
         dense_file=dense["file"],
         dense_bytes=dense["bytes"],
         dense_crc32=dense["crc32"],
-        dense={
-            name: DenseEntry(**{**entry, "shape": tuple(entry["shape"])}) for name, entry in dense["tensors"].items()
-        },
+        dense=tensors,
         banks=tuple(Bank(**bank) for bank in data["banks"]),
     )
+    records: list[_Record] = [manifest, manifest.geometry, *tensors.values(), *manifest.banks]
+    for record in records:
+        _check_types(record)
+    counts: list[tuple[Any, ...]] = [manifest.eos_token_ids, manifest.geometry.state_layer_bytes]
+    counts += [entry.shape for entry in tensors.values()]
+    if not all(type(number) is int and number >= 0 for row in counts for number in row):
+        raise TypeError("a list holds something other than counts")
+    if not isinstance(manifest.sampling_defaults, dict):
+        raise TypeError("sampling_defaults is not an object")
+    return manifest
+
+
+_Record = Manifest | Geometry | DenseEntry | Bank
+
+
+def _check_types(record: _Record) -> None:
+    """Raises TypeError when a number, name or switch of a record is not one; all numbers here count something."""
+    for known in fields(record):
+        value: Any = getattr(record, known.name)
+        kind = _SCALARS.get(str(known.type))
+        if kind is not None and (type(value) is not kind or (kind is int and value < 0)):
+            raise TypeError(f"{known.name} is {value!r}")
+
+
+_SCALARS: dict[str, type] = {"int": int, "str": str, "bool": bool}
 
 
 def _check_files(manifest: Manifest) -> None:
-    sizes = {manifest.tokenizer: None, manifest.chat_template: None, manifest.config: None}
-    expected: dict[str, int | None] = {**sizes, manifest.dense_file: manifest.dense_bytes}
+    path, remedy = manifest.path(MANIFEST_FILE), _remedy(manifest.name)
+    expected: dict[str, int | None] = dict.fromkeys((manifest.tokenizer, manifest.chat_template, manifest.config))
+    expected[manifest.dense_file] = manifest.dense_bytes
     expected.update({bank.file: bank.bytes for bank in manifest.banks})
-    remedy = _remedy(manifest.name)
     for file, size in expected.items():
-        path = manifest.path(file)
-        if Path(file).name != file:
-            raise WeightsError(
-                f"{manifest.path(MANIFEST_FILE)} names {file!r}, which is not a plain file name.", remedy
-            )
-        if not path.is_file():
-            raise WeightsError(f"{path} is missing.", remedy)
-        actual = path.stat().st_size
-        if size is not None and actual != size:
-            fact = "truncated" if actual < size else "too long"
-            raise WeightsError(f"{path} is {fact}: {actual} bytes, should be {size}.", remedy)
+        if not file or Path(file).name != file:
+            raise WeightsError(f"{path} names {file!r}, which is not a plain file name.", remedy)
+        _check_size(manifest.path(file), size, remedy)
     for name, entry in manifest.dense.items():
-        if entry.offset < 0 or entry.bytes < 0 or entry.offset + entry.bytes > manifest.dense_bytes:
-            raise WeightsError(f"{manifest.path(MANIFEST_FILE)} places {name!r} outside {manifest.dense_file}.", remedy)
+        if entry.offset + entry.bytes > manifest.dense_bytes:
+            raise WeightsError(f"{path} places {name!r} outside {manifest.dense_file}.", remedy)
+    geometry = manifest.geometry
     for bank in manifest.banks:
-        if bank.experts * bank.stride != bank.bytes:
-            raise WeightsError(f"{manifest.path(MANIFEST_FILE)} has a wrong size for {bank.file}.", remedy)
-        if bank.experts != manifest.geometry.experts:
-            raise WeightsError(f"{manifest.path(MANIFEST_FILE)} has a wrong number of experts in {bank.file}.", remedy)
+        if (bank.experts, bank.stride) != (geometry.experts, geometry.expert_bytes) or (
+            bank.experts * bank.stride != bank.bytes
+        ):
+            raise WeightsError(f"{path} contradicts itself about {bank.file}.", remedy)
+    if (geometry.dense_bytes, geometry.dense_bytes + geometry.bank_bytes) != (
+        manifest.dense_bytes,
+        manifest.total_bytes,
+    ) or len({bank.layer for bank in manifest.banks}) != geometry.moe_layers:
+        raise WeightsError(f"{path} contradicts itself about the size of the model.", remedy)
+
+
+def _check_size(path: Path, size: int | None, remedy: str) -> None:
+    if not path.is_file():
+        raise WeightsError(f"{path} is missing.", remedy)
+    actual = path.stat().st_size
+    if size is not None and actual != size:
+        fact = "truncated" if actual < size else "too long"
+        raise WeightsError(f"{path} is {fact}: {actual} bytes, should be {size}.", remedy)
 
 
 def _blocks(path: Path, block_bytes: int = 1 << 22) -> Iterator[bytes]:

@@ -1,0 +1,99 @@
+"""The tokenizer rebuilt from GGUF metadata, against transformers' own conversion and known facts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from engine.errors import Unsupported
+from engine.weights.gguf import GgufSource
+from engine.weights.gguf_tokenizer import add_special_tokens, build_tokenizer
+from engine.weights.wheel import smollm2_gguf
+
+TEXTS = [
+    "The capital of France is",
+    "don't I'LL you're\t\r\n  end  ",
+    "def f(x):\n    return {'a': [x, -x]}  # naïve\n\n\n",
+    "héllo 世界 🎉👩‍👩‍👧 עברית العربية ½ Ⅷ",
+    "<|im_start|>user\nhi<|im_end|>\n",
+    "   leading and trailing   ",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def metadata() -> dict[str, Any]:
+    with smollm2_gguf() as path:
+        return GgufSource(path).metadata
+
+
+@pytest.fixture(scope="module")
+def tokenizer(metadata: dict[str, Any]) -> Tokenizer:
+    return build_tokenizer(metadata)
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    from transformers import AutoTokenizer
+
+    with smollm2_gguf() as path:
+        return AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def test_ids_equal_transformers(tokenizer: Tokenizer, theirs: Any) -> None:
+    # transformers' conversion leaves out smollm's rule that every digit stands alone; cutting there by hand restores it.
+    for text in [*TEXTS, "a  b\n\n 12345 x=42;", "v1.0.9 (2024-11-02) 0x7f 3,141.59", "1 2  3\n4"]:
+        pieces = [piece for piece in re.split(r"([0-9½Ⅷ])", text) if piece]
+        expected = [i for piece in pieces for i in theirs.encode(piece, add_special_tokens=False)]
+        assert _ids(tokenizer, text) == expected, text
+
+
+# The published vocabulary has no token for these; its own tokenizer drops them as well.
+_UNWRITABLE = "\x04\x06\x13\x14\x16\x1d"
+_WRITABLE = st.characters(max_codepoint=0x3FFFF, exclude_characters=_UNWRITABLE, exclude_categories=["Cs"])
+
+
+@given(st.text(_WRITABLE, max_size=60))
+def test_text_survives(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.decode(_ids(tokenizer, text), skip_special_tokens=False) == text
+
+
+def test_known_facts(tokenizer: Tokenizer) -> None:
+    assert tokenizer.get_vocab_size() == 49152
+    assert _ids(tokenizer, "<|im_start|>") == [1]
+    assert _ids(tokenizer, "<|im_end|>") == [2]
+    assert _ids(tokenizer, "x<|endoftext|>y")[1] == 0
+    assert tokenizer.decode([1, 2]) == ""
+    assert len(_ids(tokenizer, "12345")) == 5
+    assert _ids(Tokenizer.from_str(tokenizer.to_str()), TEXTS[3]) == _ids(tokenizer, TEXTS[3])
+
+
+def test_characters_without_a_token_never_become_a_control_token(tokenizer: Tokenizer, theirs: Any) -> None:
+    for character in [*_UNWRITABLE, "\U00050000"]:
+        ids = _ids(tokenizer, f"a{character}b")
+        assert ids == theirs.encode(f"a{character}b", add_special_tokens=False)
+        assert min(ids) > 16
+
+
+def test_added_tokens_are_single_ids(metadata: dict[str, Any]) -> None:
+    tokenizer = build_tokenizer(metadata)
+    before = _ids(tokenizer, "plain text")
+    add_special_tokens(tokenizer, ["<think>", "</think>"])
+    assert _ids(tokenizer, "a<think>\nb</think>")[1] == 49152
+    assert _ids(tokenizer, "a<think>\nb</think>")[-1] == 49153
+    assert _ids(tokenizer, "plain text") == before
+
+
+def test_other_vocabularies_are_refused(metadata: dict[str, Any]) -> None:
+    for change in ({"tokenizer.ggml.model": "llama"}, {"tokenizer.ggml.pre": "unheard-of"}):
+        with pytest.raises(Unsupported, match="cannot be rebuilt"):
+            build_tokenizer({**metadata, **change})
