@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,19 +36,31 @@ CASES = _cases()
 
 @dataclass
 class Checkpoint:
-    """A random model in transformers, and the same weights as an FTW directory."""
+    """A random model in transformers, and its weights as FTW directories: "exact" (all fp32), and "small" (experts in
+    q8_0, the rest in bf16, as models are served)."""
 
     oracle: Any
-    directory: Path
+    directories: dict[str, Path]
     vocab: int
 
-    def load(self, kernels: str = "cpu", **settings: Any) -> Loaded:
+    def load(self, kind: str = "exact", kernels: str = "cpu", **settings: Any) -> Loaded:
         """The engine's model; four sequences of 256 tokens fit."""
-        asked = Settings(kv_tokens=1024, kv_dtype="f32", chunk_tokens=64, checkpoint_bytes=1 << 20, **settings)
-        return load(self.directory, plan_model(self.directory, asked), threads=2, kernels=kernels)
+        kv_dtype = "f32" if kind == "exact" else "bf16"
+        asked = Settings(kv_tokens=1024, kv_dtype=kv_dtype, chunk_tokens=64, checkpoint_bytes=1 << 20, **settings)
+        directory = self.directories[kind]
+        return load(directory, plan_model(directory, asked), threads=2, kernels=kernels)
 
     def tokens(self, n: int, seed: int) -> list[int]:
         return torch.randint(0, self.vocab, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    """The oracle's matrices are too small to share among threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session", params=sorted(CASES))
@@ -62,8 +75,11 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     config_json = (folder / "hf" / "config.json").read_text()
     facts = ModelFacts(config.to_dict(), config_json, "{}", "", eos_token_ids=(0,), kv_dtype="f32")
     source = SafetensorsSource(folder / "hf")
-    directory = convert(source, facts, folder / "models", "tiny", "f32", "f32")
-    return Checkpoint(oracle, directory, text.vocab_size)
+    directories = {
+        "exact": convert(source, facts, folder / "models", "exact", "f32", "f32"),
+        "small": convert(source, facts, folder / "models", "small", "q8_0", "bf16"),
+    }
+    return Checkpoint(oracle, directories, text.vocab_size)
 
 
 def _randomise(oracle: torch.nn.Module) -> None:
