@@ -29,23 +29,22 @@ def compile_grammar(
     `control` maps control-token texts to ids; `thinking_open` says that the prompt already opened the thinking, which the
     answer then closes first. Raises BadRequest for an unknown tool or a schema feature that cannot be enforced.
     """
-    bodies = []
-    if conversation.response_schema is not None:
-        schema = conversation.response_schema or {"type": "object"}
-        bodies.append(("the response schema", f"%json {json.dumps(_laid_out(schema))}"))
     mode = conversation.tool_choice.mode
-    if mode in ("required", "named") or (bodies and mode == "auto"):
+    forced = mode in ("required", "named")
+    bodies = []
+    if conversation.response_schema is not None and not forced:
+        body = f"%json {json.dumps(_laid_out(conversation.response_schema or {'type': 'object'}))}"
+        _check("the response schema", body)
+        bodies.append(body)
+    if forced or (bodies and mode == "auto"):
         marks = dialect.markers["tool_call"]
         for tool in _callable_tools(conversation):
-            body = dialect.call_grammar(visible_name(tool), _laid_out({"type": "object", **tool.parameters}))
-            rule = f"{_literal(marks.open, control)} {body} {_literal(marks.close, control)}"
-            bodies.append((f"the parameters of tool {visible_name(tool)!r}", rule))
-    if mode in ("required", "named"):
-        bodies = [body for body in bodies if body[0] != "the response schema"]
+            name = visible_name(tool)
+            body = dialect.call_grammar(name, _laid_out({"type": "object", **tool.parameters}))
+            _check(f"the parameters of tool {name!r}", body)
+            bodies.append(f"{_literal(marks.open, control)} {body} {_literal(marks.close, control)}")
     if not bodies:
         return None
-    for what, body in bodies:
-        _check(what, _grammar([body], ""))
     thinking = ""
     if thinking_open:
         close = dialect.markers["thinking"].close
@@ -53,9 +52,7 @@ def compile_grammar(
             thinking = f"thinking: /(.|\\n)*/ {_literal(close, control)} /\\n{{0,2}}/\n"
         else:
             thinking = f"thinking: reason /\\n{{0,2}}/\nreason[suffix={json.dumps(close)}]: /(.|\\n)*/\n"
-    result = _grammar([body for _, body in bodies], thinking)
-    _check("the tool choice", result)
-    return result
+    return _grammar(bodies, thinking)
 
 
 def _callable_tools(conversation: Conversation) -> Sequence[Tool]:
@@ -87,13 +84,11 @@ def _grammar(bodies: Sequence[str], thinking: str) -> str:
     return json.dumps({"grammars": [{"lark_grammar": lark}]})
 
 
-def _check(what: str, grammar: str) -> None:
-    failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
-    if failed:
+def _check(what: str, body: str) -> None:
+    failed, messages = LLMatcher.validate_grammar_with_warnings(_grammar([body], ""))
+    if failed or messages:
         reason = (messages[0].splitlines() or ["unknown"])[0].split("failed to compile JSON schema: ")[-1]
         raise BadRequest(f"{what} cannot be enforced: {reason}", "Leave these features out of the schema.")
-    if messages:
-        raise BadRequest(f"{what} cannot be enforced exactly: {messages[0]}", "Leave these features out of the schema.")
 
 
 @lru_cache(maxsize=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
-from engine.prompt import grammar, script
+from engine.prompt import grammar
 from engine.prompt.conversation import Block, Conversation, Prompt
 from engine.prompt.dialects import find
 from engine.prompt.dialects.contract import Dialect
@@ -16,6 +16,7 @@ from engine.prompt.echo import EchoMemory
 from engine.prompt.edits import edges
 from engine.prompt.output import OutputParser
 from engine.prompt.render import Renderer
+from engine.prompt.spell import spell
 from engine.prompt.template import ChatTemplate
 from engine.prompt.tokenizer import Tokenizer, TokenStream
 from engine.protocol import EditPoint
@@ -92,7 +93,7 @@ class Language:
         `conversation` is what it answers; without it, one with the model's default for thinking.
         """
         thinking_open = self._renderer.thinking_open(conversation.thinking if conversation else None)
-        runs = script.spell(blocks, self._dialect, thinking_open, self._tokenizer.control)
+        runs = spell(blocks, self._dialect, thinking_open, self._tokenizer.control)
         return [token for run in runs for token in self._tokenizer.encode_pieces(run)] + self.stop_ids[:1]
 
     def remember(self, blocks: Sequence[Block], ids: Sequence[int], prompt: Sequence[int] = ()) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from engine.prompt.conversation import Conversation, Message, Text, Thinking, Tool, ToolCall, ToolResult
-from engine.prompt.script import Script, ScriptError
+from engine.prompt.script import Script
+from engine.prompt.script_format import ScriptError
 
 SCRIPT = {
     "turns": [
