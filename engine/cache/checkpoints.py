@@ -13,7 +13,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable
 
-from engine.cache.node import Checkpoint
+from engine.cache.node import Checkpoint, Node, usable
 from engine.cache.radix import Match, RadixCache
 from engine.memory.pools import StatePool
 from engine.protocol import EditPoint
@@ -107,7 +107,7 @@ class CheckpointStore:
         except LookupError:
             self._pool.release(state)
             return
-        made = node.checkpoints.get(position)
+        made = next((c for c in usable(node) if c.position == position), None)
         if made is not None:
             self._pool.release(state)
             made.kind = max(kind, made.kind, key=WEIGHTS.__getitem__)
@@ -201,11 +201,11 @@ class CheckpointStore:
 
 def _before(checkpoint: Checkpoint) -> Checkpoint | None:
     """The nearest checkpoint before this one on its line."""
-    node, limit = checkpoint.node, checkpoint.position
-    while True:
-        earlier = [position for position in node.checkpoints if position < limit]
+    node: Node | None = checkpoint.node
+    limit = checkpoint.position
+    while node is not None:
+        earlier = [c for c in usable(node) if c.position < limit]
         if earlier:
-            return node.checkpoints[max(earlier)]
-        if node.parent is None:
-            return None
+            return max(earlier, key=lambda c: c.position)
         node = node.parent
+    return None

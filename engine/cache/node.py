@@ -60,3 +60,14 @@ class Checkpoint:
     exact: bool = True
     last_use: int = 0
     parent: Checkpoint | None = None
+
+
+def usable(node: Node) -> list[Checkpoint]:
+    """The checkpoints of `node`, and those of its siblings as far as they share its tokens: the states are the same."""
+    found = list(node.checkpoints.values())
+    if node.parent is not None and len(node.parent.children) > 1:
+        for key, sibling in node.parent.children.items():
+            if sibling is not node and sibling.checkpoints:
+                shared_end = node.start + common_tokens(key, node.key)
+                found += [c for p, c in sibling.checkpoints.items() if p <= shared_end]
+    return found

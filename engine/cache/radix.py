@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from engine.cache.node import TOKEN_BYTES, Checkpoint, Node, common_tokens
+from engine.cache.node import TOKEN_BYTES, Checkpoint, Node, common_tokens, usable
 from engine.memory.pools import PagePool
 
 
@@ -35,7 +35,7 @@ class Match:
 
 
 class RadixCache:
-    """Single-threaded. `hybrid`: resuming needs a checkpoint. `stranded` is told each checkpoint whose page is evicted;
+    """Single-threaded. `hybrid`: resuming needs a checkpoint. `stranded` is told each checkpoint whose last page is evicted;
     `keep` names checkpoints whose pages are evicted last."""
 
     def __init__(
@@ -67,7 +67,7 @@ class RadixCache:
         while child := node.children.get(data[common * TOKEN_BYTES : common * TOKEN_BYTES + page_bytes]):
             child.last_use = self._clock
             path.append(child)
-            line += child.checkpoints.values()
+            line += usable(child)
             node, common = child, child.end
             if len(child.key) < page_bytes:
                 break
@@ -206,8 +206,13 @@ class RadixCache:
         del node.parent.children[node.key]
         self._pool.release(node.page)
         self.pages -= 1
-        for checkpoint in list(node.checkpoints.values()):
-            self._stranded(checkpoint)
+        for position, checkpoint in list(node.checkpoints.items()):
+            heir = _covering(node.parent, node.key, position)
+            if heir is None:
+                self._stranded(checkpoint)
+            else:
+                checkpoint.node = heir
+                heir.checkpoints[position] = checkpoint
         node.checkpoints.clear()
 
 
@@ -220,7 +225,7 @@ def _related(node: Node, key: bytes) -> Node | None:
 
 
 def _covering(node: Node, key: bytes, position: int) -> Node | None:
-    """The child that has `key`'s tokens up to `position`."""
+    """A child that has `key`'s tokens up to `position`."""
     wanted = key[: (position - node.end) * TOKEN_BYTES]
     for other, child in node.children.items():
         if other.startswith(wanted):
