@@ -19,6 +19,13 @@ def smollm(models_dir: Path) -> Language:
     return Language.load(models_dir / "smollm2-moe")
 
 
+@pytest.fixture(params=["hybrid", "smollm"])
+def language(request: pytest.FixtureRequest) -> Language:
+    found: Language = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture(params=["tiny-hybrid", "smollm2-moe"])
-def language(request: pytest.FixtureRequest, models_dir: Path) -> Language:
+def fresh(request: pytest.FixtureRequest, models_dir: Path) -> Language:
+    """A language that remembers nothing yet."""
     return Language.load(models_dir / request.param)

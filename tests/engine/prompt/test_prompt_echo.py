@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -69,23 +70,23 @@ def reply(number: int) -> list[Block]:
 
 
 @pytest.mark.parametrize("thinking", [None, False])
-def test_the_next_prompt_extends_this_one_and_its_answer(language: Language, thinking: bool | None) -> None:
+def test_the_next_prompt_extends_this_one_and_its_answer(fresh: Language, thinking: bool | None) -> None:
     random.seed(2)
     for _ in range(8):
         messages = [Message("system", (Text("S"),)), Message("user", (Text("go"),))]
         for number in range(5):
             conversation = Conversation(tuple(messages), (READ,), thinking=thinking)
-            prompt = language.render(conversation)
+            prompt = fresh.render(conversation)
             script = [b for b in reply(number) if thinking is None or not isinstance(b, Thinking)]
             script = script or [Text("x")]
-            generated = shatter(language, language.script_tokens(script, conversation))
-            blocks = blocks_of(language, conversation, generated)
+            generated = shatter(fresh, fresh.script_tokens(script, conversation))
+            blocks = blocks_of(fresh, conversation, generated)
             assert [type(b) for b in blocks] == [type(b) for b in script]
-            language.remember(blocks, generated, prompt.tokens)
+            fresh.remember(blocks, generated, prompt.tokens)
             messages.append(Message("assistant", tuple(reserialised(b) for b in blocks)))
             results = tuple(ToolResult(b.id, (Text("result"),)) for b in blocks if isinstance(b, ToolCall))
             messages.append(Message("user", results or (Text("next"),)))
-            following = language.render(Conversation(tuple(messages), (READ,), thinking=thinking))
+            following = fresh.render(Conversation(tuple(messages), (READ,), thinking=thinking))
             expected = prompt.tokens + generated
             assert following.tokens[: len(expected)] == expected
             position = 0
@@ -95,7 +96,8 @@ def test_the_next_prompt_extends_this_one_and_its_answer(language: Language, thi
             assert position == len(following.tokens)
 
 
-def test_spans_inside_a_remembered_turn_follow_its_blocks(hybrid: Language) -> None:
+def test_spans_inside_a_remembered_turn_follow_its_blocks(models_dir: Path) -> None:
+    hybrid = Language.load(models_dir / "tiny-hybrid")
     blocks = [Thinking("hm"), Text("Reading."), ToolCall("callA", "read", '{"path": "a"}')]
     hybrid.remember(blocks, hybrid.script_tokens(blocks))
     conversation = Conversation((Message("user", (Text("u"),)), Message("assistant", tuple(blocks))), (READ,))
@@ -116,18 +118,34 @@ def test_without_memory_a_scripted_turn_renders_to_the_same_tokens(hybrid: Langu
     assert after.tokens[: len(expected)] == expected
 
 
-def test_a_changed_turn_is_rendered_as_the_client_sent_it(language: Language) -> None:
+def test_a_changed_turn_is_rendered_as_the_client_sent_it(fresh: Language) -> None:
     blocks = [Text("The answer is 4.")]
-    language.remember(blocks, language.script_tokens(blocks))
+    fresh.remember(blocks, fresh.script_tokens(blocks))
     user = Message("user", (Text("u"),))
-    prompt = language.render(Conversation((user, Message("assistant", (Text("The answer is 5."),)))))
-    text = language.decode(prompt.tokens)
+    prompt = fresh.render(Conversation((user, Message("assistant", (Text("The answer is 5."),)))))
+    text = fresh.decode(prompt.tokens)
     assert "is 5." in text and "is 4." not in text
 
 
-def test_thinking_that_the_client_dropped_stays_dropped(language: Language) -> None:
+def test_thinking_that_the_client_dropped_stays_dropped(fresh: Language) -> None:
     blocks = [Thinking("secret plan"), Text("Done.")]
-    language.remember(blocks, language.script_tokens(blocks))
+    fresh.remember(blocks, fresh.script_tokens(blocks))
     user = Message("user", (Text("u"),))
-    prompt = language.render(Conversation((user, Message("assistant", (Text("Done."),)))))
-    assert "secret plan" not in language.decode(prompt.tokens)
+    prompt = fresh.render(Conversation((user, Message("assistant", (Text("Done."),)))))
+    assert "secret plan" not in fresh.decode(prompt.tokens)
+
+
+def test_a_template_that_drops_old_thinking_keeps_dropping_it(models_dir: Path) -> None:
+    dropping = Language.load(models_dir / "tiny-hybrid", preserve_thinking=False)
+    user = Message("user", (Text("u"),))
+    blocks = [Thinking("old plan"), Text("Done."), ToolCall("callC", "read", "{}")]
+    asked = dropping.render(Conversation((user,), (READ,)))
+    generated = dropping.script_tokens(blocks)
+    dropping.remember(blocks, generated, asked.tokens)
+    turn, result = Message("assistant", tuple(blocks)), Message("user", (ToolResult("callC", (Text("r"),)),))
+    within = dropping.render(Conversation((user, turn, result), (READ,)))
+    expected = asked.tokens + generated
+    assert within.tokens[: len(expected)] == expected
+    later = dropping.render(Conversation((user, turn, result, user), (READ,)))
+    assert "old plan" not in dropping.decode(later.tokens)
+    assert later.tokens[: asked.end] == asked.tokens[: asked.end]

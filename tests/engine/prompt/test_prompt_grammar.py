@@ -12,9 +12,12 @@ import pytest
 
 from engine.errors import BadRequest
 from engine.prompt.conversation import Conversation, Message, Text, Tool, ToolChoice
+from engine.prompt.dialects.hermes import DIALECT
 from engine.prompt.grammar import Matcher, load_tokenizer
 from engine.prompt.language import Language
 from engine.prompt.output import TextDelta, ThinkingDelta, ToolCallDelta, ToolCallStart
+from engine.prompt.template import ChatTemplate
+from engine.prompt.tokenizer import Tokenizer
 from engine.weights.manifest import load_manifest
 
 SCHEMA: dict[str, Any] = {
@@ -176,3 +179,23 @@ def test_a_broken_grammar_is_refused(models_dir: Path) -> None:
     tokenizer = load_tokenizer(models_dir / "smollm2-moe" / "tokenizer.json", 49152, (2, 0))
     with pytest.raises(BadRequest):
         Matcher(tokenizer, "{}")
+
+
+def test_open_thinking_spelled_in_ordinary_tokens(models_dir: Path) -> None:
+    random.seed(7)
+    template = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}"
+    )
+    model = models_dir / "smollm2-moe"
+    tokenizer = Tokenizer.load(model / "tokenizer.json")
+    language = Language(tokenizer, ChatTemplate(template, {}), DIALECT, [2], True)
+    conversation = Conversation(USER, response_schema=SCHEMA)
+    grammar = language.grammar(conversation)
+    assert grammar is not None
+    for _ in range(5):
+        ids = generate(model, grammar, language.encode("well < so </ yes\n</think>"))
+        parser = language.parser(conversation)
+        thinking, *answer = parser.feed(text_of(language, ids)) + parser.finish()
+        assert thinking == ThinkingDelta("well < so </ yes")
+        check(json.loads("".join(event.text for event in answer if isinstance(event, TextDelta))))
