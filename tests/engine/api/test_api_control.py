@@ -1,0 +1,147 @@
+"""Who may come in, and the routes of launchers and dashboards."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import httpx
+import openai
+import pytest
+
+from tests.engine.api.conftest import Agent, play
+from tests.serving import Engine
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+
+
+def test_only_health_and_ready_are_open(engine: Engine) -> None:
+    with httpx.Client(base_url=engine.url, trust_env=False) as stranger:
+        health = stranger.get("/health")
+        assert health.status_code == 200 and set(health.json()) == {"status", "nonce", "pid", "version"}
+        assert health.json()["pid"] == engine.process.pid
+        assert stranger.get("/ready").json()["state"] == "ready"
+        for path in ("/v1/models", "/v1/stats", "/v1/requests", "/v1/sessions", "/v1/engine/events", "/metrics", "/x"):
+            assert stranger.get(path).status_code == 401, path
+        assert stranger.post("/v1/engine/stop").status_code == 401
+        denied = stranger.post("/v1/messages", json={})
+        assert denied.status_code == 401 and denied.json()["error"]["type"] == "authentication_error"
+        denied = stranger.post("/v1/chat/completions", json=CHAT)
+        assert denied.status_code == 401 and denied.json()["error"]["code"] == "invalid_api_key"
+
+
+def test_a_token_opens_its_own_session_only(engine: Engine) -> None:
+    one, two = Agent(engine).session, Agent(engine).session
+    path = f"/s/{one['id']}/v1/chat/completions"
+    for headers, status in (
+        ({"authorization": f"Bearer {one['token']}"}, 200),
+        ({"authorization": "", "x-api-key": one["token"]}, 200),
+        ({"authorization": "Bearer stale", "x-api-key": one["token"]}, 200),
+        ({"authorization": f"Bearer {two['token']}"}, 401),
+        ({"authorization": f"Bearer {engine.admin_token}"}, 401),
+        ({"authorization": "", "x-api-key": ""}, 401),
+        ({"authorization": f"Basic {one['token']}"}, 401),
+    ):
+        assert engine.client.post(path, json=CHAT, headers=headers).status_code == status, headers
+    own = {"authorization": f"Bearer {one['token']}"}
+    assert engine.client.post("/v1/chat/completions", json=CHAT, headers=own).status_code == 401
+    assert engine.client.get("/v1/sessions", headers=own).status_code == 401
+    assert engine.client.get(f"/s/{one['id']}/v1/sessions", headers=own).status_code == 404
+    assert engine.client.post("/v1/chat/completions", json=CHAT).status_code == 200
+    engine.client.delete(f"/v1/sessions/{one['id']}").raise_for_status()
+    assert engine.client.post(path, json=CHAT, headers=own).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:{port}", 200),
+        ("localhost:{port}", 200),
+        ("[::1]:{port}", 200),
+        ("LOCALHOST", 200),
+        ("evil.example:{port}", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost:{port}@evil", 403),
+        ("", 403),
+    ],
+)
+def test_host_header(engine: Engine, host: str, status: int) -> None:
+    answer = engine.client.get("/health", headers={"host": host.format(port=engine.port)})
+    assert answer.status_code == status
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_models_in_both_shapes(engine: Engine) -> None:
+    agent = Agent(engine)
+    model = next(iter(agent.openai.models.list()))
+    assert model.id == "tiny-hybrid" and model.context_window == agent.session["window"]  # type: ignore[attr-defined]
+    assert agent.openai.models.retrieve("tiny-hybrid").id == "tiny-hybrid"
+    with pytest.raises(openai.NotFoundError):
+        agent.openai.models.retrieve("gpt-x")
+    listed = agent.anthropic.models.list()
+    assert [m.id for m in listed] == ["tiny-hybrid"] and listed.data[0].type == "model"
+    assert agent.session["window"] == engine.get("/ready")["window"]
+    assert 0 < agent.session["max_output"] < agent.session["window"]
+
+
+def test_sessions(engine: Engine) -> None:
+    agent = Agent(engine, play({"text": "x"}), name="claude-2", project="/p")
+    session = engine.get(f"/v1/sessions/{agent.session['id']}")
+    assert session["name"] == "claude-2" and session["scripted"] and session["harness"] == "test"
+    assert agent.session["token"] not in json.dumps(engine.get("/v1/sessions"))
+    assert agent.session["id"] in [s["id"] for s in engine.get("/v1/sessions")["sessions"]]
+    assert engine.client.get("/v1/sessions/s-none").status_code == 404
+    for body in ({"name": 5}, {"script": {"turns": [{"blocks": []}]}}, {"script": []}):
+        assert engine.client.post("/v1/sessions", json=body).status_code == 400
+
+
+def test_request_record(engine: Engine) -> None:
+    declaration = {"wire": {"session": ["header:x-none", "body:metadata.user_id:json(session_id)"], "parent": []}}
+    agent = Agent(engine, declaration=declaration)
+    body = {**CHAT, "metadata": {"user_id": json.dumps({"session_id": "abc"})}}
+    headers = {"authorization": f"Bearer {agent.session['token']}", "user-agent": "probe/1"}
+    for _ in range(2):
+        path = f"/s/{agent.session['id']}/v1/chat/completions"
+        assert engine.client.post(path, json=body, headers=headers).status_code == 200
+    first, second = agent.turns()
+    assert first["schema"] == "ft.request/1" and first["session"] == agent.session["id"]
+    assert (first["harness_id"], first["user_agent"], first["api"]) == ("abc", "probe/1", "chat")
+    assert (first["resent"], second["resent"]) == (False, True) and first["prompt_hash"] == second["prompt_hash"]
+    assert first["end"] == "length" and first["output_tokens"] == 2 and first["prompt_tokens"] > 0
+    assert first["prompt_tokens"] == first["cached_tokens"] + first["replayed_tokens"] + first["new_tokens"]
+    assert 0 < first["ttft_s"] <= first["total_s"]
+    assert engine.get("/v1/requests?limit=1")["requests"] == [second]
+    session = engine.get(f"/v1/sessions/{agent.session['id']}")
+    assert session["requests"] == 2 and session["running"] == 0 and session["output_tokens"] == 4
+
+
+def test_events_resume_by_id(engine: Engine) -> None:
+    agent = Agent(engine)
+    with engine.client.stream("GET", "/v1/engine/events", timeout=10) as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == "event: hello"
+        agent.openai.chat.completions.create(model="m", messages=CHAT["messages"], max_tokens=2)  # type: ignore[arg-type]
+        ids = [int(line[4:]) for line, _ in zip((x for x in lines if x.startswith("id: ")), range(2), strict=False)]
+    assert ids[1] == ids[0] + 1
+    with engine.client.stream("GET", "/v1/engine/events", headers={"last-event-id": str(ids[0])}, timeout=10) as stream:
+        again = next(line for line in stream.iter_lines() if line.startswith("id: "))
+    assert again == f"id: {ids[1]}"
+    assert engine.client.get("/v1/engine/events?after=x").status_code == 400
+
+
+def test_metrics_stats_and_embeddings(engine: Engine) -> None:
+    Agent(engine).openai.chat.completions.create(model="m", messages=CHAT["messages"], max_tokens=2)  # type: ignore[arg-type]
+    text = engine.client.get("/metrics").text
+    assert 'ft_requests_total{api="chat",end="length"}' in text and "ft_worker_ready 1.0" in text
+    stats = engine.get("/v1/stats")
+    assert stats["running"] == 0 and stats["engine"] is not None and stats["worker"]["state"] == "ready"
+    refused = engine.client.post("/v1/embeddings", json={"input": "x"})
+    assert refused.status_code == 400 and "no embeddings" in refused.json()["error"]["message"]
+
+
+def test_runtime_files_are_private(engine: Engine) -> None:
+    assert stat.S_IMODE(engine.runtime_dir.stat().st_mode) == 0o700
+    facts = json.loads((engine.runtime_dir / "engine.json").read_text())
+    assert {"pid", "start_time", "port", "nonce", "admin_token", "model", "version"} <= set(facts)
+    for name in ("engine.json", "worker.sock", "supervisor.lock"):
+        assert stat.S_IMODE((engine.runtime_dir / name).stat().st_mode) == 0o600, name
