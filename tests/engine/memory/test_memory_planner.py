@@ -156,6 +156,7 @@ def test_hardware_reads_the_smallest_bound(tmp_path):
 def model_dir(tmp_path):
     """A whole, tiny model directory: only sizes matter to the planner."""
     geometry = replace(TOY, layers=1, attention_layers=1, moe_layers=1, bank_bytes=8192, expert_bytes=4096, experts=2)
+    geometry = replace(geometry, dense_bytes=64)
     directory = tmp_path / "models" / "toy"
     directory.mkdir(parents=True)
     for name, content in {
