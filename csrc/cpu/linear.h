@@ -1,5 +1,8 @@
-// y[m][n] = sum over k of w[n][k] * x[m][k], as one chain of fused multiply-adds per output in the order of k. Sixteen
-// outputs share a vector, so the chain is the same whatever the tile, and a row's bits never depend on its company.
+// y[m][n] = sum over k of w[n][k] * x[m][k], as one chain of fused multiply-adds per output in the order of k; a format with
+// a scale per 32 inputs sums the codes of each 32 first and adds scale * sum to the chain. Sixteen outputs share a vector, so
+// the order is the same whatever the tile, and a row's bits never depend on its company.
+//
+// There is no software prefetch: several groups are read as parallel streams, which the hardware follows better alone.
 
 constexpr int64_t block_bytes(int format) { return format == kF32 ? 2048 : format == kBF16 ? 1024 : 544; }
 FT_INLINE int64_t group_bytes(int format, int64_t k) { return (k + 31) / 32 * block_bytes(format); }
@@ -7,12 +10,12 @@ FT_INLINE int64_t group_bytes(int format, int64_t k) { return (k + 31) / 32 * bl
 // 32 inputs of MT rows times NG groups of 16 outputs.
 template <int F, int MT, int NG>
 FT_INLINE void block(V (&acc)[MT][NG], const uint8_t* w, int64_t stride, const float* const (&x)[MT], int64_t at) {
-  auto accumulate = [&](const V(&wv)[NG], int64_t k) __attribute__((always_inline)) {
+  auto accumulate = [&](V(&sums)[MT][NG], const V(&wv)[NG], int64_t k) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int m = 0; m < MT; ++m) {
       V xv = set1(x[m][k]);
 #pragma GCC unroll 4
-      for (int g = 0; g < NG; ++g) acc[m][g] = fma(wv[g], xv, acc[m][g]);
+      for (int g = 0; g < NG; ++g) sums[m][g] = fma(wv[g], xv, sums[m][g]);
     }
   };
   if constexpr (F == kF32) {
@@ -21,7 +24,7 @@ FT_INLINE void block(V (&acc)[MT][NG], const uint8_t* w, int64_t stride, const f
       V wv[NG];
 #pragma GCC unroll 4
       for (int g = 0; g < NG; ++g) wv[g] = load(w + g * stride + 64 * j);
-      accumulate(wv, at + j);
+      accumulate(acc, wv, at + j);
     }
   } else if constexpr (F == kBF16) {
 #pragma GCC unroll 2
@@ -34,26 +37,35 @@ FT_INLINE void block(V (&acc)[MT][NG], const uint8_t* w, int64_t stride, const f
         even[g] = low_half(raw[g]);
         odd[g] = high_half(raw[g]);
       }
-      accumulate(even, at + 2 * j);
-      accumulate(odd, at + 2 * j + 1);
+      accumulate(acc, even, at + 2 * j);
+      accumulate(acc, odd, at + 2 * j + 1);
     }
   } else {
-    V scale[NG];  // times 2^-24, which byte_scaled put into the code; both products are exact
+    V sums[MT][NG];
+#pragma GCC unroll 8
+    for (int m = 0; m < MT; ++m) {
 #pragma GCC unroll 4
-    for (int g = 0; g < NG; ++g) scale[g] = mul(load_fp16(w + g * stride), set1(1.0f / 16777216.0f));
+      for (int g = 0; g < NG; ++g) sums[m][g] = zero();
+    }
     for (int j = 0; j < 8; ++j) {
       I raw[NG];
+      V wv[NG];
 #pragma GCC unroll 4
       for (int g = 0; g < NG; ++g) raw[g] = load_bits(w + g * stride + 32 + 64 * j);
-      V wv[NG];
-#define FT_BYTE(B)                                                                     \
-  _Pragma("GCC unroll 4") for (int g = 0; g < NG; ++g) wv[g] = mul(byte_scaled<B>(raw[g]), scale[g]); \
-  accumulate(wv, at + 4 * j + B);
+#define FT_BYTE(B)                                                                 \
+  _Pragma("GCC unroll 4") for (int g = 0; g < NG; ++g) wv[g] = byte_scaled<B>(raw[g]); \
+  accumulate(sums, wv, at + 4 * j + B);
       FT_BYTE(0)
       FT_BYTE(1)
       FT_BYTE(2)
       FT_BYTE(3)
 #undef FT_BYTE
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < NG; ++g) {
+      V scale = mul(load_fp16(w + g * stride), set1(1.0f / 16777216.0f));  // byte_scaled multiplied by 2^24: exact
+#pragma GCC unroll 8
+      for (int m = 0; m < MT; ++m) acc[m][g] = fma(sums[m][g], scale, acc[m][g]);
     }
   }
 }
@@ -71,11 +83,6 @@ void tile(const uint8_t* w, int64_t k, const float* const* x, const float* bias,
     for (int g = 0; g < NG; ++g) acc[m][g] = zero();
   }
   for (int64_t b = 0; b < blocks; ++b, w += block_bytes(F)) {
-    if constexpr (MT <= 4) {
-      for (int g = 0; g < NG; ++g)
-        for (int64_t line = 0; line < block_bytes(F); line += 64)
-          __builtin_prefetch(w + g * stride + 2 * block_bytes(F) + line);
-    }
     block<F, MT, NG>(acc, w, stride, rows, 32 * b);
   }
   if (k % 32 != 0) {

@@ -30,13 +30,13 @@ static float fma_loop(int64_t count) {
 
 static uint64_t read_loop(const uint8_t* data, int64_t bytes) {
   uint64_t sums[pool::kMaxThreads] = {};
-  const int64_t piece = (int64_t)1 << 18, count = bytes / piece;
+  const int64_t piece = (int64_t)1 << 18, count = bytes / piece, lane = piece / 4;
   parallel(count, false, [&](int64_t task, int thread) {
     const uint8_t* p = data + task * piece;
     V acc[4] = {zero(), zero(), zero(), zero()};
-    for (int64_t i = 0; i < piece; i += 256)
+    for (int64_t i = 0; i < lane; i += 64)
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) acc[j] = max(acc[j], load(p + i + 64 * j));
+      for (int j = 0; j < 4; ++j) acc[j] = max(acc[j], load(p + j * lane + i));  // four streams, as the kernels read
     sums[thread] += (uint64_t)(largest(max(max(acc[0], acc[1]), max(acc[2], acc[3]))) > 0);
   });
   uint64_t all = 0;

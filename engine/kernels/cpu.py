@@ -265,7 +265,8 @@ def _view(batch: Batch) -> _cpu.Batch:
     )  # fmt: skip
     cached = batch.extra.get("cpu")
     if isinstance(cached, tuple) and all(a is b for a, b in zip(cached[0], tensors, strict=True)):
-        return cached[1]
+        known: _cpu.Batch = cached[1]
+        return known
     seqs, rows, snapshots = batch.row_start.numel() - 1, batch.positions.numel(), batch.snapshot_seq.numel()
     pages = batch.page_offsets.shape[1] if batch.page_offsets.dim() == 2 else 0
     layers = batch.states.shape[1] if batch.states.dim() == 2 else 0

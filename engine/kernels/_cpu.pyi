@@ -1,0 +1,78 @@
+"""csrc/cpu/module.cpp: operations on addresses of checked arrays; see cpu.py for shapes."""
+
+class Batch: ...
+
+def batch(
+    arena: int,
+    arena_bytes: int,
+    row_start: int,
+    positions: int,
+    page_offsets: int,
+    seqs: int,
+    rows: int,
+    pages: int,
+    page_tokens: int,
+    kv_bf16: bool,
+    states: int,
+    linear_layers: int,
+    snapshot_seq: int,
+    snapshot_rows: int,
+    snapshot_states: int,
+    snapshots: int,
+    /,
+) -> Batch: ...
+def isa() -> str: ...
+def set_isa(name: str, /) -> None: ...
+def set_threads(count: int, /) -> None: ...
+def thread_count() -> int: ...
+def pack(w: int, n: int, k: int, format: int, out: int, /) -> None: ...
+def unpack(packed: int, n: int, k: int, format: int, out: int, /) -> None: ...
+def embedding(ids: int, rows: int, packed: int, n: int, k: int, format: int, out: int, /) -> None: ...
+def linear(x: int, rows: int, w: int, format: int, n: int, k: int, bias: int, out: int, /) -> None: ...
+def rmsnorm(x: int, rows: int, dim: int, w: int, eps: float, gate: int, out: int, /) -> None: ...
+def add_rmsnorm(residual: int, delta: int, rows: int, dim: int, w: int, eps: float, out: int, /) -> None: ...
+def silu_mul(gate_up: int, rows: int, width: int, out: int, /) -> None: ...
+def sigmoid_mul(x: int, gate: int, rows: int, dim: int, gate_dim: int, out: int, /) -> None: ...
+def rope(
+    x: int, rows: int, heads: int, dim: int, cos: int, sin: int, table_rows: int, half: int, positions: int, /
+) -> None: ...
+def write_kv(batch: Batch, layer: int, k: int, v: int, kv_heads: int, dim: int, /) -> None: ...
+def attention(
+    batch: Batch, layer: int, q: int, heads: int, kv_heads: int, dim: int, scale: float, out: int, /
+) -> None: ...
+def conv(
+    batch: Batch, layer: int, x: int, channels: int, w: int, width: int, state_offset: int, out: int, /
+) -> None: ...
+def delta_rule(
+    batch: Batch,
+    layer: int,
+    q: int,
+    k: int,
+    v: int,
+    g: int,
+    beta: int,
+    k_heads: int,
+    k_dim: int,
+    v_heads: int,
+    v_dim: int,
+    out: int,
+    /,
+) -> None: ...
+def route(logits: int, rows: int, experts: int, top_k: int, renormalise: bool, ids: int, weights: int, /) -> None: ...
+def experts(
+    x: int,
+    ids: int,
+    weights: int,
+    addresses: int,
+    rows: int,
+    hidden: int,
+    top_k: int,
+    experts: int,
+    width: int,
+    down_offset: int,
+    format: int,
+    out: int,
+    /,
+) -> None: ...
+def fma_loop(count: int, /) -> float: ...
+def read_loop(data: int, bytes: int, /) -> int: ...
