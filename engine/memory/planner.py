@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from engine.errors import BadRequest, FtError, NotFound
+from engine.errors import BadRequest, FtError, NotFound, Unsupported
 from engine.memory.geometry import Geometry
 from engine.memory.hardware import Hardware, read_hardware
 from engine.memory.plan import Plan, Settings, size_text
@@ -23,13 +23,14 @@ CHECKPOINTS_PER_REQUEST = 24  # sessions were seen to reach the reuse bound with
 MIN_CHECKPOINTS = 4
 KV_VALUE_BYTES = {"bf16": 2, "f32": 4}
 BACKENDS = ("auto", "fused", "cpu", "offload", "hybrid")
-SLOT_BACKENDS = ("offload", "hybrid")
+GPU_BACKENDS = ("fused", "hybrid")
 
 
 def plan(hardware: Hardware, geometry: Geometry, settings: Settings, model: str, kv_dtype: str = "bf16") -> Plan:
     """The plan for `geometry` on `hardware`; `kv_dtype` is the model's own and yields to the setting.
 
-    Never raises for lack of memory: look at `fits`. Raises BadRequest when a setting makes no sense at any size.
+    Never raises for lack of memory: look at `fits`. Raises BadRequest when a setting makes no sense at any size,
+    Unsupported when it needs another device.
     """
     made = _arrange(hardware, geometry, _checked(settings, kv_dtype), model)
     return made if made.fits else replace(made, ways_out=_ways_out(hardware, geometry, made))
@@ -60,6 +61,8 @@ def _checked(settings: Settings, kv_dtype: str) -> Settings:
         raise BadRequest(f"kv dtype {dtype!r} is not known.", f"Use one of {', '.join(KV_VALUE_BYTES)}.")
     if settings.moe_backend not in BACKENDS:
         raise BadRequest(f"moe backend {settings.moe_backend!r} is not known.", f"Use one of {', '.join(BACKENDS)}.")
+    if settings.moe_backend in GPU_BACKENDS:
+        raise Unsupported(f"The expert backend {settings.moe_backend!r} needs a GPU.", "Use --moe-backend cpu.")
     for name in ("kv_tokens", "moe_slots", "max_running", "chunk_tokens"):
         value = getattr(settings, name)
         if value is not None and value < 1:
@@ -136,7 +139,7 @@ def _experts(geometry: Geometry, settings: Settings) -> tuple[str, int]:
     if not geometry.moe_layers:
         return "none", 0
     backend = "cpu" if settings.moe_backend == "auto" else settings.moe_backend
-    if backend not in SLOT_BACKENDS:
+    if backend != "offload":
         return backend, 0
     return backend, settings.moe_slots or max(geometry.top_k, geometry.moe_layers * geometry.experts // 4)
 

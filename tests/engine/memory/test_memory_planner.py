@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import BadRequest, DoesNotFit
+from engine.errors import BadRequest, DoesNotFit, Unsupported
 from engine.memory import planner
 from engine.memory.geometry import Geometry
 from engine.memory.hardware import Hardware, read_hardware
@@ -131,6 +131,13 @@ def test_nonsense_settings_are_errors():
     for wrong in ({"kv_tokens": 0}, {"kv_dtype": "fp3"}, {"moe_backend": "magic"}, {"max_running": 0}):
         with pytest.raises(BadRequest):
             make(**wrong)
+
+
+def test_backends_of_another_device_are_refused_before_loading():
+    for backend in ("fused", "hybrid"):
+        with pytest.raises(Unsupported):
+            make(moe_backend=backend)
+    assert make(moe_slots=7).moe_slots == 0, "slots are not used where experts run in place"
 
 
 def test_parse_tokens():

@@ -1,0 +1,105 @@
+"""The worker as the front starts it, on a real (tiny, random) hybrid model."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.protocol import VERSION, Decoder, EditPoint, Submit, encode
+
+ROOT = Path(__file__).parents[3]
+
+
+class Wire:
+    def __init__(self, runtime, *flags):
+        runtime.mkdir(exist_ok=True)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(runtime / "worker.sock"))
+        self.listener.listen()
+        self.listener.settimeout(60)
+        argv = [sys.executable, "-P", "-m", "engine", "worker", "--runtime-dir", str(runtime), *flags]
+        self.process = subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.DEVNULL)
+        self.connection, _ = self.listener.accept()
+        self.connection.settimeout(60)
+        self.decoder, self.queue = Decoder(), []
+        self.send({"t": "hello", "version": VERSION})
+
+    def send(self, message):
+        self.connection.sendall(encode(message))
+
+    def until(self, accept):
+        seen = []
+        while not seen or not accept(seen[-1]):
+            while not self.queue:
+                data = self.connection.recv(1 << 16)
+                assert data, "the worker closed the socket"
+                self.queue += self.decoder.feed(data)
+            seen.append(self.queue.pop(0))
+        return seen
+
+    def ask(self, rid, tokens, **fields):
+        self.send(Submit(rid, tokens, 8, **fields).message())
+        seen = self.until(lambda m: m["t"] in ("done", "error"))
+        assert seen[-1]["t"] == "done", seen[-1]
+        return [t for m in seen if m["t"] == "tokens" for t in m["ids"]], seen[-1]
+
+    def close(self):
+        self.process.kill()
+        self.process.wait(10)
+        self.connection.close()
+        self.listener.close()
+
+
+@pytest.fixture
+def wire(tmp_path):
+    made = []
+
+    def start(*flags):
+        made.append(Wire(tmp_path / f"run{len(made)}", *flags))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def is_state(*names):
+    return lambda m: m["t"] == "state" and m["state"] in names
+
+
+def test_it_loads_with_progress_answers_and_reports(wire, models_dir):
+    w = wire("--model", str(models_dir / "tiny-hybrid"), "--kv", "3k", "--threads", "2", "--moe-backend", "cpu")
+    states = [m for m in w.until(is_state("ready", "failed")) if m["t"] == "state"]
+    assert states[-1]["state"] == "ready" and states[-1]["window"] == states[-1]["kv_tokens"] == 3072
+    loading = [m for m in states if m["state"] == "loading"]
+    assert loading and loading[-1]["done"] == loading[-1]["total"] > 1 << 20
+    assert any(m["state"] == "warming" for m in states)
+    prompt = [i * 31 % 900 for i in range(600)]
+    points = [EditPoint(200, "head"), EditPoint(590, "prompt")]
+    first, done = w.ask("a", prompt, session="s", edit_points=points)
+    assert done["usage"]["cached"] == 0 and done["experts"]["hits"] > 0
+    again, done = w.ask("b", prompt, session="s", edit_points=points)
+    assert again == first and done["usage"]["cached"] == 590 and done["usage"]["replayed"] == 9
+    w.send({"t": "stats", "n": 4})
+    data = w.until(lambda m: m["t"] == "stats")[-1]["data"]
+    settings = data["settings"]
+    assert settings["kv_tokens"] == 3072 and settings["threads"] == 2 and settings["moe_backend"] == "cpu"
+    assert data["pages"]["total"] * data["pages"]["page_tokens"] >= 3072
+    assert data["checkpoints"]["count"] >= 3 and data["checkpoints"]["bytes"] <= data["checkpoints"]["cap_bytes"]
+    assert data["arena"]["slabs"]["kv"] >= 1 and data["experts"]["hits"] > 0
+    w.send({"t": "shutdown", "drain_s": 5.0})
+    assert w.process.wait(10) == 0
+
+
+def test_a_truncated_bank_is_named(wire, models_dir, tmp_path):
+    model = tmp_path / "broken"
+    shutil.copytree(models_dir / "tiny-hybrid", model)
+    bank = sorted(model.glob("experts-*.bin"))[0]
+    bank.write_bytes(bank.read_bytes()[:-1])
+    w = wire("--model", str(model))
+    failed = w.until(is_state("failed", "ready"))[-1]
+    assert failed["state"] == "failed" and failed["code"].startswith("FT-E0510") and bank.name in failed["message"]
+    assert w.process.wait(10) == 5
