@@ -108,6 +108,19 @@ def unpermute(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
     return pairs.swapaxes(1, 2).reshape(weight.shape)
 
 
+class _Reader(gguf.GGUFReader):  # type: ignore[misc]  # the package is untyped
+    """The package's reader on a plain view of the mapped file: slices of numpy's memmap cost several times as much, and reading
+    a vocabulary makes half a million of them."""
+
+    @property
+    def data(self) -> np.ndarray[Any, Any]:
+        return self._data
+
+    @data.setter
+    def data(self, mapped: np.ndarray[Any, Any]) -> None:
+        self._data = mapped.view(np.ndarray)
+
+
 def _open(path: Path) -> Any:
     try:
         with path.open("rb") as file:
@@ -117,7 +130,7 @@ def _open(path: Path) -> Any:
     if magic != _MAGIC:
         raise WeightsError(f"{path} is not a GGUF file.", "Give a .gguf file or a Hugging Face model directory.")
     try:
-        return gguf.GGUFReader(path)
+        return _Reader(path)
     except Exception as error:  # the reader lets numpy's and struct's errors through on damaged files
         raise WeightsError(f"{path} is damaged or cut ({error}).", "Copy the file again from its source.") from error
 

@@ -188,7 +188,7 @@ def _check_types(record: _Record) -> None:
     for known in fields(record):
         value: Any = getattr(record, known.name)
         kind = _SCALARS.get(str(known.type))
-        if kind is not None and (type(value) is not kind or (kind is int and value < 0)):
+        if kind is not None and (type(value) is not kind or (isinstance(value, int) and value < 0)):
             raise TypeError(f"{known.name} is {value!r}")
 
 
