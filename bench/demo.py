@@ -49,9 +49,9 @@ SCRIPT: dict[str, Any] = {
 }
 
 
-def ft(*arguments: str, capture: bool = False) -> str:
+def ft(*arguments: str, capture: bool = False, cwd: Path | None = None) -> str:
     """Run one ft command; its output goes to the person unless captured. Ends the demo when it fails."""
-    done = subprocess.run([*FT, *arguments], stdout=subprocess.PIPE if capture else None, text=True)
+    done = subprocess.run([*FT, *arguments], stdout=subprocess.PIPE if capture else None, text=True, cwd=cwd)
     if done.returncode != 0:
         sys.exit(f"demo: `ft {' '.join(arguments)}` ended with code {done.returncode}")
     return done.stdout or ""
@@ -82,7 +82,7 @@ def table(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
     rows = []
     for number, r in enumerate(records, 1):
-        limit = f"{r['watchdog_s']:.0f} s" if r.get("watchdog_s") else "-"
+        limit = f"{r['watchdog']:.0f} s" if r["watchdog"] else "-"
         print(
             f"{number:>8} {r['prompt_tokens']:>8} {r['cached_tokens']:>8} {r['replayed_tokens']:>9} {r['new_tokens']:>6}"
             f" {r['output_tokens']:>7} {r['ttft_s']:>7.2f} s {limit:>8}"
@@ -128,7 +128,7 @@ def main() -> int:
             scratch_repository(root)
             script = Path(folder) / "script.json"
             script.write_text(json.dumps(SCRIPT))
-            ft("launch", "mini", "-C", str(root), "--script", str(script), "--", TASK)
+            ft("launch", "mini", "--script", str(script), "--", TASK, cwd=root)
             if "return a + b" not in (root / "calc.py").read_text():
                 sys.exit("demo: the agent ended without mending calc.py")
         heading("5  What each request of that session cost (scripted: true)")
