@@ -40,13 +40,12 @@ def tokenizer(metadata: dict[str, Any]) -> Tokenizer:
 @pytest.fixture(scope="module")
 def theirs(metadata: dict[str, Any]) -> Tokenizer:
     """transformers' conversion. It leaves out smollm's rule that every digit stands alone."""
-    from transformers.integrations.ggml import GGUFGPTConverter
+    from transformers.integrations.gguf import convert_gguf_tokenizer
 
     described = {key: metadata[f"tokenizer.ggml.{key}"] for key in ("tokens", "merges", "token_type")}
-    described |= {
-        f"{k}_token_id": metadata[f"tokenizer.ggml.{k}_token_id"] for k in ("bos", "eos", "unknown", "padding")
-    }
-    return GGUFGPTConverter({**described, "tokenizer_type": "gpt2"}).converted()
+    described |= {"tokenizer_type": "gpt2", "pre_tokenizer_type": metadata["tokenizer.ggml.pre"]}
+    converted: Tokenizer = convert_gguf_tokenizer("llama", described)[0]
+    return converted
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
