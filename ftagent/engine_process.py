@@ -18,7 +18,7 @@ from ftagent.config import Settings
 from ftagent.engine_client import EngineClient, EngineUrl, parse_engine_url
 from ftagent.engine_command import engine_command
 from ftagent.engine_log import log_tail, new_log
-from ftagent.errors import Conflict, EngineNotReady, FtError
+from ftagent.errors import Conflict, EngineNotReady, FtError, NotHere
 from ftagent.isolation import engine_environment
 from ftagent.models import LocalModel
 from ftagent.paths import Paths, ensure
@@ -136,7 +136,7 @@ def start_engine(
                     process.returncode = 0  # detached on purpose: no warning about a child that is still running
                     return found, True
                 if process.poll() is not None:
-                    raise _died(f"exit code {process.returncode}", "starting", log)
+                    raise _died(f"exit code {process.returncode}", "starting", log, process.returncode)
                 show("engine: starting", "starting")
                 time.sleep(0.05)
         except KeyboardInterrupt:
@@ -146,12 +146,14 @@ def start_engine(
         raise _no_progress("starting", silence_s, log)
 
 
-def _died(how: str, phase: str, log: Path) -> EngineNotReady:
+def _died(how: str, phase: str, log: Path, code: int = EngineNotReady.exit_code) -> EngineNotReady:
+    """`code` is the engine's own exit code, which is kept where it means something to callers (3 absent, 6 conflict)."""
     tail = log_tail(log)
     return EngineNotReady(
         f"The engine stopped while {phase} ({how})." + (f"\n{tail}" if tail else ""),
         f"Log: {log}",
         code="FT-E0510 engine-crashed",
+        exit_code=code if code in (NotHere.exit_code, Conflict.exit_code) else None,
     )
 
 

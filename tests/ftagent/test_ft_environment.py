@@ -3,11 +3,25 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftagent.launch.environment import filter_environment, loopback_past_proxies, looks_like_credential
+from ftagent.launch.environment import filter_environment, looks_like_credential, loopback_past_proxies
 
-PROVIDERS = """ANTHROPIC_API_KEY OPENAI_API_KEY GEMINI_API_KEY GROQ_API_KEY MISTRAL_API_KEY OPENROUTER_API_KEY XAI_API_KEY
-COHERE_API_KEY TOGETHER_API_KEY FIREWORKS_API_KEY PERPLEXITY_API_KEY CEREBRAS_API_KEY HF_TOKEN REPLICATE_API_TOKEN
-MOONSHOT_API_KEY""".split()
+PROVIDERS = [
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "GROQ_API_KEY",
+    "MISTRAL_API_KEY",
+    "OPENROUTER_API_KEY",
+    "XAI_API_KEY",
+    "COHERE_API_KEY",
+    "TOGETHER_API_KEY",
+    "FIREWORKS_API_KEY",
+    "PERPLEXITY_API_KEY",
+    "CEREBRAS_API_KEY",
+    "HF_TOKEN",
+    "REPLICATE_API_TOKEN",
+    "MOONSHOT_API_KEY",
+]
 CUSTOM = ["MY_OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "DEEPSEEK_API_KEY"]
 CLOUD = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"]
 SWITCHES = ["CLAUDE_CODE_USE_BEDROCK", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"]
@@ -48,7 +62,12 @@ def test_keep_and_scrub() -> None:
 
 
 def test_allowed_families_do_not_carry_secrets() -> None:
-    env = {"PIP_INDEX_URL": "https://me:pw@index/simple", "UV_PUBLISH_TOKEN": "t", "CONDA_TOKEN": "x", "PIP_TIMEOUT": "9"}
+    env = {
+        "PIP_INDEX_URL": "https://me:pw@index/simple",
+        "UV_PUBLISH_TOKEN": "t",
+        "CONDA_TOKEN": "x",
+        "PIP_TIMEOUT": "9",
+    }
     result = filter_environment(env)
     assert result.kept == {"PIP_TIMEOUT": "9"}
     assert result.dropped_credentials == ["CONDA_TOKEN", "PIP_INDEX_URL", "UV_PUBLISH_TOKEN"]

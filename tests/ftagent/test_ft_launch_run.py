@@ -268,18 +268,18 @@ class Terminal:
 
 
 SAVES = """
-import signal, sys, time
+import os, signal, sys, time
 def save(*_):
-    print("saving", flush=True); time.sleep(2); print("saved", flush=True); sys.exit(0)
+    os.write(1, b"saving\\n"); time.sleep(2); os.write(1, b"saved\\n"); sys.exit(0)
 signal.signal(signal.SIGINT, save)
-print("at work", flush=True)
+os.write(1, b"at work\\n")
 while True: time.sleep(0.1)
 """
 
 
 def test_case_12_an_agent_that_saves_after_ctrl_c_finishes(sandbox) -> None:
     (sandbox.root / "agent.py").write_text(SAVES)
-    sandbox.agent(f'exec {sys.executable} {sandbox.root / "agent.py"}')
+    sandbox.agent(f"exec {sys.executable} {sandbox.root / 'agent.py'}")
     terminal = Terminal(sandbox, "launch", "pi")
     terminal.read_until("at work")
     terminal.press(b"\x03")
@@ -291,7 +291,7 @@ def test_case_12_an_agent_that_saves_after_ctrl_c_finishes(sandbox) -> None:
 
 def test_case_12_saved_and_the_receipt_follows(sandbox) -> None:
     (sandbox.root / "agent.py").write_text(SAVES)
-    sandbox.agent(f'exec {sys.executable} {sandbox.root / "agent.py"}')
+    sandbox.agent(f"exec {sys.executable} {sandbox.root / 'agent.py'}")
     terminal = Terminal(sandbox, "launch", "pi")
     terminal.read_until("at work")
     terminal.press(b"\x03")
@@ -300,8 +300,18 @@ def test_case_12_saved_and_the_receipt_follows(sandbox) -> None:
     assert "requests served here" in terminal.output
 
 
+RAW = """
+import signal, subprocess, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+subprocess.run(["stty", "-echo", "-icanon"])
+print("at work", flush=True)
+time.sleep(30)
+"""
+
+
 def test_ctrl_c_that_kills_the_agent_is_130_and_the_terminal_is_restored(sandbox) -> None:
-    sandbox.agent("stty -echo -icanon; echo at work; sleep 30")
+    (sandbox.root / "agent.py").write_text(RAW)
+    sandbox.agent(f"exec {sys.executable} {sandbox.root / 'agent.py'}")
     terminal = Terminal(sandbox, "launch", "pi")
     before = termios.tcgetattr(terminal.master)
     terminal.read_until("at work")

@@ -11,7 +11,9 @@ from ftagent.paths import ensure, find_paths, short
 
 
 def test_xdg_and_relative_values_ignored(tmp_path: Path) -> None:
-    paths = find_paths({"HOME": "/h", "XDG_STATE_HOME": "/s", "XDG_CACHE_HOME": "rel", "XDG_RUNTIME_DIR": str(tmp_path)})
+    paths = find_paths(
+        {"HOME": "/h", "XDG_STATE_HOME": "/s", "XDG_CACHE_HOME": "rel", "XDG_RUNTIME_DIR": str(tmp_path)}
+    )
     assert paths.state == Path("/s/ft")
     assert paths.cache == Path("/h/.cache/ft")
     assert paths.config_file == Path("/h/.config/ft/config.toml")

@@ -21,7 +21,18 @@ def plan_of(sandbox, agent: str, *arguments: str, **options) -> dict:
 def test_every_agent_has_a_plan_without_being_installed(agent: str, sandbox) -> None:
     plan = plan_of(sandbox, agent, env=KEYS)
     assert plan["schema"] == "ft.plan/1"
-    assert set(plan) == {"schema", "agent", "session", "scripted", "argv", "env", "files", "engine", "forecast", "warnings"}
+    assert set(plan) == {
+        "schema",
+        "agent",
+        "session",
+        "scripted",
+        "argv",
+        "env",
+        "files",
+        "engine",
+        "forecast",
+        "warnings",
+    }
     assert plan["agent"]["name"] == agent
     if harness_loader.load(agent).adapter.executables:
         assert plan["agent"]["path"] is None
@@ -31,14 +42,18 @@ def test_every_agent_has_a_plan_without_being_installed(agent: str, sandbox) -> 
     names = {variable["name"] for variable in plan["env"]["set"]}
     assert set(KEYS) <= names | set(plan["env"]["unset"])
     assert not any(secret in json.dumps(plan) for secret in ("sk-one", '"two"', '"three"'))
-    assert plan["engine"] | {
-        "running": False,
-        "model": "smollm2-moe",
-        "window_tokens": 65536,
-        "window_source": "predicted",
-        "max_output_tokens": 8192,
-        "pull_first": True,
-    } == plan["engine"]
+    assert (
+        plan["engine"]
+        | {
+            "running": False,
+            "model": "smollm2-moe",
+            "window_tokens": 65536,
+            "window_source": "predicted",
+            "max_output_tokens": 8192,
+            "pull_first": True,
+        }
+        == plan["engine"]
+    )
     assert set(plan["forecast"]) >= {"prompt_tokens", "ttft_cold_s", "ttft_warm_s", "watchdog_s", "verdict"}
     assert plan["session"]["branch"] == "main"
     assert plan["session"]["cwd"] == str(sandbox.project)
@@ -150,7 +165,9 @@ def test_case_8_in_the_plan(sandbox) -> None:
 
 
 def test_a_remote_engine_is_refused_without_force(sandbox) -> None:
-    done = sandbox.run("launch", "pi", "--dry-run", "--engine", "http://gpu-box.example:1919", env={"FT_ENGINE_TOKEN": "t"})
+    done = sandbox.run(
+        "launch", "pi", "--dry-run", "--engine", "http://gpu-box.example:1919", env={"FT_ENGINE_TOKEN": "t"}
+    )
     assert done.returncode == 4
     assert "--force" in done.stderr
     assert sandbox.run("launch", "pi", "--dry-run", "--engine", "ftp://x").returncode == 2

@@ -1,0 +1,82 @@
+"""The same paths with the real engine: started by a launch, shared by a second one, asked, stopped."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+SCRIPT = {
+    "turns": [
+        {"blocks": [{"text": "I write."}, {"tool": "write", "args": {"path": "a.txt", "content": "one\n"}}]},
+        {"blocks": [{"tool": "bash", "args": {"command": "echo $PYTHONPATH > seen; cat a.txt"}}]},
+        {"blocks": [{"text": "All done."}]},
+    ]
+}
+
+
+@pytest.fixture
+def real(sandbox, models_dir: Path) -> Iterator:
+    """A sandbox whose engine is the real one with the tiny model, in a project that has packages of our names."""
+    sandbox.env |= {"FT_MODELS_DIR": str(models_dir), "FT_MODEL": "tiny-hybrid", "PYTHONPATH": ".", "FT_THREADS": "2"}
+    for name in ("engine", "harnesses", "tests"):
+        (sandbox.project / name).mkdir()
+        (sandbox.project / name / "__init__.py").write_text(f"raise SystemExit('imported the project\\'s {name}')\n")
+    (sandbox.root / "script.json").write_text(json.dumps(SCRIPT))
+    yield sandbox
+    assert sandbox.run("engine", "stop").returncode == 0
+    assert sandbox.run("engine", "status").returncode == 3
+
+
+def launch(box) -> subprocess.CompletedProcess[str]:
+    script = str(box.root / "script.json")
+    return box.run("launch", "mini", "--force", "--script", script, "--", "Make a file.", timeout=120)
+
+
+def test_launches_share_one_engine_and_every_request_is_counted(real) -> None:
+    """Cases 10 and 13, and the canary: two launches at the same instant, each with its own session."""
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda _: launch(real), range(2)))
+    for run in runs:
+        assert run.returncode == 0, run.stderr
+        assert "All done." in run.stdout
+        assert "3 requests served here" in run.stderr
+        assert "ended (scripted replay)" in run.stderr
+    assert (real.project / "a.txt").read_text() == "one\n"
+    assert (real.project / "seen").read_text() == ".\n"
+    logs = [path for path in (real.ft_home / "state" / "logs").glob("engine-*.log")]
+    assert len(logs) == 1
+
+    listed = json.loads(real.run("ls", "--json").stdout)["sessions"]
+    assert len({session["id"] for session in listed}) == 2
+    assert all(session["stats"]["requests"] == 3 and session["stats"]["cached_tokens"] > 0 for session in listed)
+
+    status = json.loads(real.run("status", "--json").stdout)
+    assert (status["engine"]["state"], status["engine"]["model"]) == ("ready", "tiny-hybrid")
+    records = json.loads(real.run("ctl", "requests", "--json", "--session", listed[0]["id"]).stdout)["requests"]
+    assert [record["scripted"] for record in records] == [True] * 3
+    assert real.run("ctl", "health").returncode == real.run("ctl", "stats").returncode == 0
+
+    plan = json.loads(real.run("launch", "mini", "--dry-run", "--json", "--force").stdout)
+    assert plan["engine"]["window_source"] == "engine"
+    assert plan["engine"]["max_output_tokens"] == listed[0]["model"]["max_output"]
+
+    answer = json.loads(real.run("run", "--json", "--max-output", "8", "hello", timeout=120).stdout)
+    assert answer["usage"]["completion_tokens"] > 0
+
+
+def test_an_engine_that_cannot_fit_is_exit_5_with_the_arithmetic(real) -> None:
+    done = real.run("engine", "start", "--kv", "4000m", timeout=120)
+    assert done.returncode == 5
+    assert "GiB" in done.stderr
+    plan = real.run("engine", "plan", "--json", timeout=120)
+    assert plan.returncode == 0, plan.stderr
+    assert json.loads(plan.stdout)["schema"] == "ft.engine-plan/1"
+
+
+def test_models_are_listed(real, models_dir: Path) -> None:
+    done = real.run("models", "ls", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "tiny-hybrid" in done.stdout
