@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,11 +72,7 @@ def convert(
 
 def weight_map_of(config: dict[str, Any]) -> WeightMap:
     """The map of the architecture that `config` names. Raises Unsupported when engine/models has no such file."""
-    arch = architecture(config)
-    if arch not in models.names():
-        raise Unsupported(f"Architecture {arch!r} is not offered.", f"Known: {', '.join(models.names())}.")
-    weight_map: WeightMap = importlib.import_module(f"engine.models.{arch}").MODEL.mapping(text_config(config))
-    return weight_map
+    return models.get(architecture(config)).mapping(text_config(config))
 
 
 def packing_ops() -> Ops:
