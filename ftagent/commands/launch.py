@@ -200,11 +200,12 @@ def _build(
 
 
 def _show(plan: planning.Plan, args: argparse.Namespace, context: Context) -> int:
+    from ftagent.launch.plan_json import to_json
     from ftagent.launch.preview import render
     from ftagent.output import print_json
 
     if args.json:
-        print_json(plan.to_json())
+        print_json(to_json(plan))
     elif args.print_config:
         for file in plan.injection.files:
             print(f"# {file.path}\n{plan.masked(file.text)}", end="" if file.text.endswith("\n") else "\n")
@@ -224,7 +225,10 @@ def _show(plan: planning.Plan, args: argparse.Namespace, context: Context) -> in
 def _prepared_only(plan: planning.Plan, args: argparse.Namespace, events: Events, context: Context) -> int:
     from ftagent.launch.shell import render_environment
 
-    events.say("prepared", f"session {plan.session.name} ({plan.session.id}) is prepared; the agent was not started")
+    session = plan.session
+    events.say(
+        "prepared", f"session {session.name} ({session.id}) is prepared; the agent was not started", id=session.id
+    )
     if args.print_env:
         events.say(
             "precedence", "settings files of the agent may override these variables; ft launch sees to that itself"

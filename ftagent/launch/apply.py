@@ -7,6 +7,7 @@ from typing import Any
 from ftagent import sessions
 from ftagent.atomic import write_text
 from ftagent.launch.plan import Plan
+from ftagent.launch.plan_json import SCHEMA
 from ftagent.paths import Paths, ensure
 
 
@@ -45,7 +46,7 @@ def session_record(plan: Plan) -> dict[str, Any]:
         "harness": [{"id": id_, "source": "assigned"} for id_ in plan.injection.harness_ids],
         "model": {"id": plan.engine.model, "ctx": plan.window_tokens, "max_output": plan.max_output_tokens},
         "scripted": plan.scripted,
-        "plan_schema": "ft.plan/1",
+        "plan_schema": SCHEMA,
         "files": [str(file.path) for file in plan.injection.files],
         "runs": [],
         "stats": None,

@@ -5,7 +5,6 @@ The same object is shown by the preview, printed as JSON, written by apply and e
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,9 +13,8 @@ from typing import Any
 from ftagent.errors import FtError, UsageError
 from ftagent.launch.environment import filter_environment, loopback_past_proxies
 from ftagent.launch.find import in_range
-from harnesses.contract import EnvVar, Harness, HarnessError, Injection, LaunchContext, PlannedFile, Warning_
+from harnesses.contract import EnvVar, Harness, HarnessError, Injection, LaunchContext, Warning_
 
-SCHEMA = "ft.plan/1"
 MASK = "ft_sess_****"
 NO_SESSION = "s-0000000000"  # stands for the id that the engine gives at launch
 NO_TOKEN = "ft_sess_0"  # noqa: S105 - stands for the token that the engine gives at launch
@@ -96,80 +94,6 @@ class Plan:
 
     def masked(self, text: str) -> str:
         return text.replace(self.session.token, MASK)
-
-    def to_json(self) -> dict[str, Any]:
-        """`ft.plan/1`, without secrets."""
-        session, engine = self.session, self.engine
-        return {
-            "schema": SCHEMA,
-            "agent": {
-                "name": self.request.harness.name,
-                "version": self.request.version,
-                "path": None if self.request.executable is None else str(self.request.executable),
-            },
-            "session": {
-                "id": session.id if session.assigned else None,
-                "name": session.name,
-                "new": True,
-                "token": MASK,
-                "project": str(session.root),
-                "cwd": str(session.cwd),
-                "branch": session.branch,
-                "state_dir": str(session.state_dir),
-                "harness_ids": list(self.injection.harness_ids) if session.assigned else [],
-            },
-            "scripted": self.scripted,
-            "argv": [self.masked(word) for word in self.argv],
-            "env": {
-                "set": [
-                    {
-                        "name": variable.name,
-                        "value": MASK if variable.secret else self.masked(variable.value),
-                        "why": variable.why,
-                        "replaces": variable.replaces,
-                    }
-                    for variable in self.set_variables
-                ],
-                "unset": self.removed_variables,
-            },
-            "files": [self._file_json(file) for file in self.injection.files],
-            "engine": {
-                "url": engine.url,
-                "running": engine.running,
-                "start_command": engine.command or None,
-                "model": engine.model,
-                "quality": "toy" if engine.toy else None,
-                "pull_first": engine.needs_pull,
-                "window_tokens": self.window_tokens,
-                "window_source": "engine" if engine.running else "predicted",
-                "max_output_tokens": self.max_output_tokens,
-            },
-            "forecast": {
-                "prompt_tokens": None,
-                "ttft_cold_s": None,
-                "ttft_warm_s": None,
-                "watchdog_s": self.injection.watchdog_s,
-                "watchdog_default_s": self.injection.watchdog_default_s,
-                "verdict": "no data",
-            },
-            "warnings": [{"code": w.code, "text": self.masked(w.text), "fix": w.fix} for w in self.warnings],
-        }
-
-    def _file_json(self, file: PlannedFile) -> dict[str, Any]:
-        before = self.files_before.get(str(file.path))
-        lines = difflib.unified_diff(
-            (before or "").splitlines(keepends=True),
-            self.masked(file.text).splitlines(keepends=True),
-            fromfile=str(file.path) if before is not None else "/dev/null",
-            tofile=str(file.path),
-        )
-        return {
-            "path": str(file.path),
-            "action": "create" if before is None else "replace",
-            "why": file.why,
-            "diff": "".join(lines),
-            "sha_before": None,
-        }
 
 
 def build(request: LaunchRequest, session: SessionState, engine: EngineState, files: Mapping[str, str]) -> Plan:

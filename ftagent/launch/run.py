@@ -57,10 +57,13 @@ def exec_agent(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> NoRetu
 
 
 def _foreground_terminal() -> int | None:
-    """The descriptor of our terminal when we are in its foreground; None in the background or without one."""
+    """The descriptor of our terminal when we are in its foreground; None in the background or without one.
+
+    None as well when stdout goes elsewhere: a pager behind us in the pipe needs the foreground that it shares with us.
+    """
     with contextlib.suppress(OSError, ValueError, AttributeError):
         descriptor = sys.stdin.fileno()
-        if os.isatty(descriptor) and os.tcgetpgrp(descriptor) == os.getpgrp():
+        if sys.stdout.isatty() and os.isatty(descriptor) and os.tcgetpgrp(descriptor) == os.getpgrp():
             return descriptor
     return None
 
@@ -113,10 +116,10 @@ def _start_error(error: OSError, program: str, cwd: Path) -> FtError:
 
 @contextlib.contextmanager
 def _handlers() -> Iterator[list[tuple[int, bool]]]:
-    """While the agent runs: INT and QUIT are its business alone, TERM and HUP are passed on.
+    """While the agent runs: INT and QUIT are its business alone, TERM and HUP are passed on to what the list names.
 
-    Handlers rather than SIG_IGN, because an ignored signal would stay ignored in the child. What came to us before the
-    child existed is delivered by the list being empty: nothing to forward to, so it ends us after the start.
+    Handlers rather than SIG_IGN, because an ignored signal would stay ignored in the child. Before there is a child,
+    TERM and HUP end us.
     """
     targets: list[tuple[int, bool]] = []
 

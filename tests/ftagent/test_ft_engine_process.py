@@ -127,6 +127,19 @@ def test_no_start_and_dry_run_start_nothing(sandbox) -> None:
     assert not sandbox.runtime.exists()
 
 
+def test_serve_is_the_engine_in_the_foreground(sandbox) -> None:
+    sandbox.model()
+    process = sandbox.start("serve")
+    deadline = time.monotonic() + 20
+    while sandbox.run("engine", "status").returncode != 0:
+        assert time.monotonic() < deadline
+    assert int((sandbox.runtime / "starts").read_text()) == process.pid
+    assert sandbox.run("serve", fake=True).returncode == 6
+    assert sandbox.run("engine", "stop").returncode == 0
+    process.communicate(timeout=10)
+    assert process.returncode == 0
+
+
 def test_ctl_and_logs(sandbox) -> None:
     assert sandbox.run("engine", "start", fake=True).returncode == 0
     assert json.loads(sandbox.run("ctl", "health", "--json").stdout)["status"] == "ok"

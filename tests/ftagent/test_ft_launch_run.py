@@ -349,6 +349,37 @@ def test_ctrl_z_stops_both_and_continuing_goes_on(sandbox) -> None:
     shell.wait()
 
 
+def test_a_pager_behind_us_keeps_the_terminal(sandbox) -> None:
+    """`ft launch … | less`: the reader shares our process group and reads keys from the terminal."""
+    sandbox.agent("echo to the pager")
+    reader = "import sys; print('read', sys.stdin.read().strip(), '/', open('/dev/tty').readline().strip(), flush=True)"
+    (sandbox.root / "reader.py").write_text(reader)
+    pid, master = pty.fork()
+    if pid == 0:
+        os.chdir(sandbox.project)
+        os.execve("/bin/bash", ["bash", "--norc", "--noprofile", "-i"], {**sandbox.env, "PS1": "", "HISTFILE": ""})
+    shell = Terminal.__new__(Terminal)
+    shell.pid, shell.master, shell.output = pid, master, ""
+    ft = f"{sys.executable} -P {FAKE_FT[2]}"
+    shell.press(f"{ft} launch pi | {sys.executable} {sandbox.root / 'reader.py'}\n".encode())
+    shell.read_until("served here")
+    shell.press(b"a key\n")
+    shell.read_until("read to the pager / a key")
+    shell.press(b"exit\n")
+    shell.wait()
+
+
+def test_a_conversation_in_the_terminal(sandbox) -> None:
+    terminal = Terminal(sandbox, "run")
+    terminal.read_until(">>> ")
+    terminal.press(b"good morning\n")
+    terminal.read_until("You said: good morning.")
+    terminal.press(b"again\n")
+    terminal.read_until("You said: again.")
+    terminal.press(b"\x04")
+    assert terminal.wait() == 0
+
+
 def test_ctrl_c_while_waiting_ends_the_wait_not_the_engine(sandbox) -> None:
     sandbox.agent("exit 0")
     sandbox.env["FAKE_LOADING_S"] = "30"
