@@ -134,7 +134,7 @@ FT_INLINE Shape shape_for(int64_t rows, int format) {
 #else
   if (rows == 1) return {1, 4};
   if (rows <= 3) return {3, 2};
-  return {format == kQ8_0 ? 4 : 6, 1};
+  return {format == kF32 ? 6 : 4, 1};
 #endif
 }
 
@@ -143,10 +143,11 @@ static void multiply(const uint8_t* w, int format, int64_t n, int64_t k, int64_t
                      int64_t rows, const float* bias, float* const* y) {
   const int64_t stride = group_bytes(format, k);
   const Shape shape = shape_for(rows, format);
+  const int64_t turns = (rows + shape.rows - 1) / shape.rows, share = (rows + turns - 1) / turns;  // 9 rows: 5 + 4, not 8 + 1
   for (int64_t g = g0; g < g1;) {
     int groups = g + shape.groups <= g1 ? shape.groups : g + 2 <= g1 && shape.groups > 2 ? 2 : 1;
-    for (int64_t m = 0; m < rows; m += shape.rows) {
-      int64_t count = rows - m < shape.rows ? rows - m : shape.rows;
+    for (int64_t m = 0; m < rows; m += share) {
+      int64_t count = rows - m < share ? rows - m : share;
       Tile t = format == kF32    ? find_tile<kF32>(count, groups)
                : format == kBF16 ? find_tile<kBF16>(count, groups)
                                  : find_tile<kQ8_0>(count, groups);

@@ -67,14 +67,15 @@ class ReferenceOps:
         _, heads, dim = q.shape
         out = torch.empty_like(q)
         for s in range(batch.row_start.numel() - 1):
-            for row in range(int(batch.row_start[s]), int(batch.row_start[s + 1])):
-                length = int(batch.positions[row]) + 1
-                pages = [
-                    _page(batch, s, p, layer, kv_heads, dim).float() for p in range(-(-length // batch.page_tokens))
-                ]
-                k, v = torch.cat(pages, dim=2)[:, :, :length].repeat_interleave(heads // kv_heads, dim=1)
-                scores = torch.einsum("hd,hld->hl", q[row], k) * scale
-                out[row] = torch.einsum("hl,hld->hd", scores.softmax(-1), v)
+            rows = slice(int(batch.row_start[s]), int(batch.row_start[s + 1]))
+            positions = batch.positions[rows]
+            length = int(positions.max()) + 1
+            pages = [_page(batch, s, p, layer, kv_heads, dim).float() for p in range(-(-length // batch.page_tokens))]
+            k, v = torch.cat(pages, dim=2)[:, :, :length].repeat_interleave(heads // kv_heads, dim=1)
+            scores = torch.einsum("rhd,hld->rhl", q[rows], k) * scale
+            future = torch.arange(length)[None, :] > positions[:, None]
+            probabilities = scores.masked_fill(future[:, None], float("-inf")).softmax(-1)
+            out[rows] = torch.einsum("rhl,hld->rhd", probabilities, v)
         return out.flatten(1)
 
     def conv(self, batch: Batch, layer: int, x: torch.Tensor, weight: torch.Tensor, state_offset: int) -> torch.Tensor:

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-CASES = [
-    (4, 4, 16, "f32"),
-    (6, 2, 64, "f32"),
-    (9, 3, 64, "bf16"),
-    (8, 1, 128, "bf16"),
-    (4, 2, 24, "f32"),
-    (2, 1, 256, "f32"),
+CASES = [  # heads, kv_heads, dim, kv, page_tokens
+    (4, 4, 16, "f32", 16),
+    (6, 2, 64, "f32", 20),
+    (9, 3, 64, "bf16", 64),
+    (8, 1, 128, "bf16", 16),
+    (4, 2, 24, "f32", 64),
+    (2, 1, 256, "f32", 16),
 ]
 LAYERS = 2
 
@@ -19,8 +19,7 @@ def arena_for(make_arena, seqs, tokens, page_tokens, kv_heads, dim, kv):
     return make_arena(seqs, tokens, page_tokens, page_bytes, 64, 1)
 
 
-@pytest.mark.parametrize("heads,kv_heads,dim,kv", CASES)
-@pytest.mark.parametrize("page_tokens", [16, 20, 64])
+@pytest.mark.parametrize("heads,kv_heads,dim,kv,page_tokens", CASES)
 def test_attention_equals_the_reference(cpu, reference, make_arena, heads, kv_heads, dim, kv, page_tokens):
     """Three sequences of uneven length; the step mixes a chunk, a decode row and a fresh prompt."""
     torch.manual_seed(dim)
