@@ -22,6 +22,7 @@ from ftagent.errors import Conflict, EngineNotReady, FtError, NotHere
 from ftagent.isolation import engine_environment
 from ftagent.models import LocalModel
 from ftagent.paths import Paths, ensure
+from ftagent.processes import is_alive
 
 Show = Callable[[str, str], None]  # text, phase
 
@@ -53,7 +54,7 @@ def find_engine(paths: Paths) -> RunningEngine | None:
         return None
     client = EngineClient(parse_engine_url(f"http://127.0.0.1:{record['port']}"), record.get("admin_token"))
     try:
-        status, health = client.call("GET", "/health", timeout_s=3.0)
+        status, health = client.call("GET", "/health", timeout_s=10.0)
     except EngineNotReady:
         return None
     if status != 200 or not isinstance(health, dict) or health.get("nonce") != record["nonce"]:
@@ -183,7 +184,9 @@ def wait_ready(engine: RunningEngine, log: Path, show: Show, silence_s: float) -
         try:
             state = engine.ready_state()
         except EngineNotReady:
-            raise _died("it no longer answers", phase, log) from None
+            if not is_alive(engine.pid):
+                raise _died("it no longer answers", phase, log) from None
+            state = {"ready": False, "phase": phase}  # alive and too busy to answer: the limit on silence decides
         if state["ready"]:
             return state
         phase = str(state.get("phase") or state.get("state") or phase)

@@ -6,11 +6,11 @@ import contextlib
 import os
 import signal
 import time
-from pathlib import Path
 
 from ftagent.engine_process import RunningEngine, find_engine
 from ftagent.errors import EngineNotReady, FtError
 from ftagent.paths import Paths
+from ftagent.processes import is_alive
 
 STOP_GRACE_S = 30.0
 TERM_GRACE_S = 10.0
@@ -47,22 +47,7 @@ def _gone(engine: RunningEngine, paths: Paths, limit_s: float) -> bool:
     """Waits until it neither answers nor exists (or is a zombie that only its parent can collect)."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        if find_engine(paths) is None and not _alive(engine.pid):
+        if find_engine(paths) is None and not is_alive(engine.pid):
             return True
         time.sleep(0.05)
     return False
-
-
-def _alive(pid: int | None) -> bool:
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    with contextlib.suppress(OSError):
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-        return status != "Z"
-    return True

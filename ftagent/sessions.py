@@ -14,6 +14,7 @@ from typing import Any
 from ftagent.atomic import read_json, write_json
 from ftagent.errors import Conflict, NotHere, UsageError
 from ftagent.paths import Paths, ensure
+from ftagent.processes import start_time
 
 SCHEMA = "ft.session/1"
 
@@ -101,14 +102,6 @@ def save(directory: Path, record: dict[str, Any]) -> None:
 
 def _lease_file(paths: Paths, session_id: str) -> Path:
     return paths.leases / f"{session_id}.json"
-
-
-def start_time(pid: int) -> str | None:
-    """Clock ticks since boot at which the process started, which makes a pid unambiguous; None without /proc."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
-    except (OSError, IndexError):
-        return None
 
 
 def take_lease(paths: Paths, session_id: str, inheritable: bool = False) -> int:
