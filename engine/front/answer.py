@@ -82,11 +82,12 @@ class StopStrings:
 
     def _text(self, piece: str) -> str:
         text = self._held + piece
-        found = [(at, s) for s in self.strings if (at := text.find(s)) >= 0]
+        # The first to be complete wins, the longer of two that end together: as if the text came in single characters.
+        found = [(at + len(s), -len(s), s) for s in self.strings if (at := text.find(s)) >= 0]
         if found:
-            at, self.hit = min(found)
+            end, size, self.hit = min(found)
             self._held = ""
-            return text[:at]
+            return text[: end + size]
         keep = max(_overlap(text, s) for s in self.strings)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

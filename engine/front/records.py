@@ -124,7 +124,8 @@ class EventBus:
                 if self._closed or self._next - 1 > last:
                     continue
                 try:
-                    await asyncio.wait_for(waiter.wait(), beat_s)
+                    async with asyncio.timeout(beat_s):
+                        await waiter.wait()
                 except TimeoutError:
                     yield None
         finally:

@@ -55,16 +55,37 @@ class Pending:
     def __init__(self, submit: Submit) -> None:
         self.submit = submit
         self.sent = False
-        self.queue: asyncio.Queue[dict[str, Any] | FtError] = asyncio.Queue()
+        self._items: deque[dict[str, Any] | FtError] = deque()
+        self._arrived = asyncio.Event()
+
+    def put(self, item: dict[str, Any] | FtError) -> None:
+        self._items.append(item)
+        self._arrived.set()
 
     async def get(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next message; None after `timeout_s` of silence. Raises the FtError that ended the request."""
-        try:
-            item = await asyncio.wait_for(self.queue.get(), timeout_s)
-        except TimeoutError:
-            return None
+        """The next message; None after `timeout_s` of silence. Raises the FtError that ended the request.
+
+        Token messages that piled up come as one, so that a slow reader catches up.
+        """
+        if self._items:
+            await asyncio.sleep(0)  # a stream with a backlog must not keep others, or its own end, waiting
+        else:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return None
+        item = self._items.popleft()
         if isinstance(item, FtError):
             raise item
+        while item["t"] == "tokens" and self._items:
+            following = self._items[0]
+            if isinstance(following, FtError) or following["t"] != "tokens":
+                break
+            self._items.popleft()
+            logprobs = [*(item["logprobs"] or ()), *(following["logprobs"] or ())]
+            item = {**item, "ids": [*item["ids"], *following["ids"]], "logprobs": logprobs}
         return item
 
 
@@ -90,7 +111,7 @@ class Supervisor:
         self._stall_s = stall_s
         self._environ = environ
         self._pending: dict[str, Pending] = {}
-        self._stats: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._stats: dict[int, asyncio.Future[dict[str, Any] | None]] = {}
         self._stats_n = 0
         self._writer: asyncio.StreamWriter | None = None
         self._child: Child | None = None
@@ -133,11 +154,12 @@ class Supervisor:
             return None
         self._stats_n += 1
         n = self._stats_n
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
         self._stats[n] = future
         self._send({"t": "stats", "n": n})
         try:
-            return await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await future
         except TimeoutError:
             return None
         finally:
@@ -291,9 +313,9 @@ class Supervisor:
             if pending is None:
                 return
             if kind == "error":
-                pending.queue.put_nowait(_error_of(message))
+                pending.put(_error_of(message))
             else:
-                pending.queue.put_nowait(message)
+                pending.put(message)
             if kind in ("done", "error"):
                 del self._pending[message["rid"]]
         elif kind == "state":
@@ -348,10 +370,10 @@ class Supervisor:
         for rid, pending in list(self._pending.items()):
             if pending.sent or not sent_only:
                 del self._pending[rid]
-                pending.queue.put_nowait(error)
+                pending.put(error)
         for future in self._stats.values():
             if not future.done():
-                future.cancel()
+                future.set_result(None)
 
     def _crash_error(self) -> WorkerGone:
         message = self.worker.message or "The engine is stopping."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import pytest
 
@@ -19,6 +21,10 @@ MAPPING = {
     "read": [{"name": "Read", "args": {"file_path": "{path}"}}],
     "task": [{"name": "Now", "args": {}}],
 }
+
+
+# One pool for all objects of this SDK: each of its own would load all certificates again.
+_HTTP = httpx.Client(trust_env=False, timeout=60)
 
 
 @pytest.fixture(scope="session", params=["fake", "real"])
@@ -39,9 +45,16 @@ class Agent:
             fields = {"declaration": {"tools": MAPPING}, **fields, "script": script}
         self.engine = engine
         self.session = engine.session(**fields)
-        urls, token = self.session["base_urls"], self.session["token"]
-        self.anthropic = anthropic.Anthropic(base_url=urls["anthropic"], auth_token=token, max_retries=0, timeout=60)
-        self.openai = openai.OpenAI(base_url=urls["openai"], api_key=token, max_retries=0, timeout=60)
+
+    @functools.cached_property
+    def anthropic(self) -> anthropic.Anthropic:
+        url = self.session["base_urls"]["anthropic"]
+        return anthropic.Anthropic(base_url=url, auth_token=self.session["token"], max_retries=0, timeout=60)
+
+    @functools.cached_property
+    def openai(self) -> openai.OpenAI:
+        url = self.session["base_urls"]["openai"]
+        return openai.OpenAI(base_url=url, api_key=self.session["token"], max_retries=0, timeout=60, http_client=_HTTP)
 
     def turns(self) -> list[dict[str, Any]]:
         return self.engine.get(f"/v1/sessions/{self.session['id']}/turns")["turns"]

@@ -118,24 +118,35 @@ def test_stop_length_and_logprobs(engine: Engine) -> None:
 def test_required_and_named_tools_are_obeyed(engine: Engine) -> None:
     if engine.get("/v1/stats")["engine"].get("submits") is not None:
         pytest.skip("the fake worker has no grammar")
+    closed = {"type": "object", "additionalProperties": False}
+    path = {**closed, "properties": {"file_path": {"enum": ["a", "b"]}}, "required": ["file_path"]}
+    tools: Any = [
+        {"type": "function", "function": {"name": "Read", "parameters": path}},
+        {"type": "function", "function": {"name": "Now", "parameters": {**closed, "properties": {}}}},
+    ]
     agent = Agent(engine)
     for seed in range(20):
         choice: Any = ["required", {"type": "function", "function": {"name": "Now"}}][seed % 2]
         answer = agent.openai.chat.completions.create(
             model="m",
             messages=[{"role": "user", "content": "Just chat with me, please. Do not use any tool."}],
-            tools=TOOLS,
+            tools=tools,
             tool_choice=choice,
             temperature=1,
             seed=seed,
-            max_tokens=400,
-            stop=[],
+            max_tokens=100,
+            extra_body={"enable_thinking": False},
         ).choices[0]
-        assert answer.message.tool_calls or answer.finish_reason == "length"
-        for call in answer.message.tool_calls or []:
-            if seed % 2:
-                assert call.function.name == "Now"
-            json.loads(call.function.arguments)
+        assert answer.finish_reason == "tool_calls", answer
+        calls = [(c.function.name, json.loads(c.function.arguments)) for c in answer.message.tool_calls]
+        allowed = (
+            [("Now", {})] if seed % 2 else [("Now", {}), ("Read", {"file_path": "a"}), ("Read", {"file_path": "b"})]
+        )
+        assert all(call in allowed for call in calls)
+    none = agent.openai.chat.completions.create(
+        model="m", messages=HI, tools=tools, tool_choice="none", max_tokens=20, temperature=1, seed=1
+    )
+    assert not none.choices[0].message.tool_calls
 
 
 def test_json_schema_is_enforced(engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import stat
 
@@ -121,7 +122,7 @@ def test_events_resume_by_id(engine: Engine) -> None:
         lines = stream.iter_lines()
         assert next(lines) == "event: hello"
         agent.openai.chat.completions.create(model="m", messages=CHAT["messages"], max_tokens=2)  # type: ignore[arg-type]
-        ids = [int(line[4:]) for line, _ in zip((x for x in lines if x.startswith("id: ")), range(2), strict=False)]
+        ids = [int(line[4:]) for line in itertools.islice((x for x in lines if x.startswith("id: ")), 2)]
     assert ids[1] == ids[0] + 1
     with engine.client.stream("GET", "/v1/engine/events", headers={"last-event-id": str(ids[0])}, timeout=10) as stream:
         again = next(line for line in stream.iter_lines() if line.startswith("id: "))

@@ -1,6 +1,6 @@
 """A worker without a model: speaks the real socket protocol, and misbehaves on request.
 
-A scripted request gets its forced tokens; any other gets the tokens at the end of its own prompt, again and again. The
+A scripted request gets its forced tokens; any other gets the last words of its own prompt, again and again. The
 file named by FT_FAKE_WORKER is read at each submit: a JSON object with `tokens_per_s`, `silent_s` before the first
 token, and `mode`: die, kill, garbage, freeze, error or wait (before ready, until the file `go` appears beside it).
 """
@@ -35,7 +35,7 @@ class Job:
         self.next_s = time.monotonic() + rules.get("silent_s", 0)
         self.sent = 0
         self.progress_s = time.monotonic()
-        tail = submit.tokens[-8:]
+        tail = [t for t in submit.tokens if 300 < t < 49000][-8:] or submit.tokens  # words, no control tokens
         self.ids = submit.forced or [tail[i % len(tail)] for i in range(submit.max_tokens)]
 
 
