@@ -196,12 +196,14 @@ class Scheduler:
                 return
             if self._follows(request):
                 continue
-            if not fits(request, self.running, self._cache, self._pools.pages):
-                return
+            while not fits(request, self.running, self._cache, self._pools.pages):
+                if not self._make_way(request):
+                    return
             self.waiting.remove(request)
             self._enter(request)
 
     def _make_way(self, request: Request) -> bool:
+        """Send a background request back for `request`; False when there is none to send."""
         victim = max(self.running, key=lambda r: r.order)
         if victim.rank < BACKGROUND or request.rank == BACKGROUND:
             return False

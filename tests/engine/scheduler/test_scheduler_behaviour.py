@@ -146,6 +146,18 @@ def test_background_work_yields_within_a_layer(bench, hybrid):
     b.check()
 
 
+def test_background_work_gives_its_pages_to_real_work(bench):
+    b = bench(pages=12, max_running=2, chunk_tokens=8)
+    background = b.submit([1] * 20, 20, priority="background")
+    for _ in range(8):
+        b.scheduler.step()
+    main = b.submit([2] * 40, 2)
+    b.drain()
+    assert [m["rid"] for m in b.emitted if m["t"] == "done"] == [main, background]
+    b.check_output(main)
+    b.check_output(background)
+
+
 @both
 def test_when_pages_run_out_the_youngest_goes_back_and_nobody_fails(bench, hybrid):
     b = bench(hybrid, pages=12, max_running=3, chunk_tokens=16, checkpoints=8)
