@@ -70,8 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def exit_code(error: FtError) -> int:
     """The process exit code that an error means."""
-    by_code = {"FT-E0402": 2, "FT-E0404": 3, "FT-E0409": 6, "FT-E0503": 5, "FT-E0510": 5, "FT-E0512": 5}
-    return by_code.get(error.code.split()[0], 1)
+    number = error.code.split()[0]
+    by_code = {"FT-E0402": 2, "FT-E0404": 3, "FT-E0409": 6}
+    return by_code.get(number, 5 if number.startswith("FT-E05") else 1)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
-
-_SUFFIXES = {"": 1, "k": 1024, "m": 1024 * 1024}
-MOE_BACKENDS = ("auto", "fused", "offload", "cpu", "hybrid")
+from engine.memory.planner import BACKENDS, KV_VALUE_BYTES, parse_tokens
 
 
 class SettingsError(FtError):
@@ -21,12 +18,11 @@ class SettingsError(FtError):
     code = "FT-E0402 bad-setting"
 
 
-def parse_tokens(text: str) -> int:
-    """A count of tokens: `65536`, `64k`, `1m` (k = 1024). Raises ValueError."""
-    match = re.fullmatch(r"(\d+)([km]?)", text.strip().lower())
-    if not match or int(match[1]) == 0:
-        raise ValueError(f"{text!r} is no positive count of tokens such as 65536, 64k or 1m")
-    return int(match[1]) * _SUFFIXES[match[2]]
+def _tokens(text: str) -> int:
+    try:
+        return parse_tokens(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no positive count of tokens such as 65536, 64k or 1m") from None
 
 
 def parse_port(text: str) -> int:
@@ -52,10 +48,13 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _backend(text: str) -> str:
-    if text not in MOE_BACKENDS:
-        raise ValueError(f"{text!r} is none of {', '.join(MOE_BACKENDS)}")
-    return text
+def _one_of(names: Sequence[str]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"{text!r} is none of {', '.join(names)}")
+        return text
+
+    return parse
 
 
 def _name(text: str) -> str:
@@ -92,8 +91,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("runtime_dir", _path, None, "folder for sockets, locks and engine.json; made with mode 0700"),
     Option("host", _name, "127.0.0.1", "loopback address to listen on"),
     Option("port", parse_port, 1919, "TCP port"),
-    Option("kv", parse_tokens, None, "tokens of KV cache over all sessions, e.g. 64k; default: what the plan finds"),
-    Option("moe_backend", _backend, "auto", "where experts are computed: " + ", ".join(MOE_BACKENDS)),
+    Option("kv", _tokens, None, "tokens of KV cache over all sessions, e.g. 64k; default: what the plan finds"),
+    Option("kv_dtype", _one_of(sorted(KV_VALUE_BYTES)), None, "precision of the KV cache; default: the model's"),
+    Option("moe_backend", _one_of(BACKENDS), "auto", "where experts are computed: " + ", ".join(BACKENDS)),
+    Option("moe_slots", _count, None, "expert slots over all layers, for the backends that use them"),
+    Option("chunk_tokens", _count, 512, "most prompt tokens in one forward"),
     Option("threads", _count, None, "CPU threads of the worker; default: the physical cores"),
     Option("max_running_requests", _count, 8, "sequences that may be computed at once"),
     Option("log", _path, None, "log file of front and worker; default: standard error"),
@@ -112,7 +114,10 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 1919
     kv: int | None = None
+    kv_dtype: str | None = None
     moe_backend: str = "auto"
+    moe_slots: int | None = None
+    chunk_tokens: int = 512
     threads: int | None = None
     max_running_requests: int = 8
     log: Path | None = None
@@ -143,7 +148,16 @@ class Settings:
         return flags
 
 
-_WORKER_OPTIONS = ("runtime_dir", "kv", "moe_backend", "threads", "max_running_requests")
+_WORKER_OPTIONS = (
+    "runtime_dir",
+    "kv",
+    "kv_dtype",
+    "moe_backend",
+    "moe_slots",
+    "chunk_tokens",
+    "threads",
+    "max_running_requests",
+)
 
 
 def _resolve_one(option: Option, flag: str | None, environ: Mapping[str, str]) -> Any:

@@ -102,7 +102,7 @@ class Child:
 class OutOfMemory(WorkerGone):
     """The kernel took the worker for want of memory; starting it again with the same sizes is pointless."""
 
-    code = "FT-E0513 out-of-memory"
+    code = "FT-E0514 out-of-memory"
 
 
 _SHRINK = "Serve with a smaller --kv, or a smaller model."

@@ -15,7 +15,7 @@ from types import FrameType
 import uvicorn
 
 from engine.api.app import make_app
-from engine.errors import NotFound, WorkerGone
+from engine.errors import FtError, NotFound, WeightsError, WorkerGone
 from engine.front.context import VERSION, Front
 from engine.front.metrics import Metrics
 from engine.front.records import EventBus, Records
@@ -43,7 +43,12 @@ def serve(settings: Settings) -> int:
     directory = model_directory(settings)
     manifest = load_manifest(directory)
     asked = PlanSettings(
-        kv_tokens=settings.kv, moe_backend=settings.moe_backend, max_running=settings.max_running_requests
+        kv_tokens=settings.kv,
+        kv_dtype=settings.kv_dtype,
+        moe_backend=settings.moe_backend,
+        moe_slots=settings.moe_slots,
+        max_running=settings.max_running_requests,
+        chunk_tokens=settings.chunk_tokens,
     )
     plan = planner.plan_model(directory, asked).require()
     runtime = RuntimeDir.take(settings.runtime_dir.absolute())
@@ -52,7 +57,7 @@ def serve(settings: Settings) -> int:
             bus, metrics = EventBus(), Metrics()
             front = Front(
                 model=manifest.name,
-                language=Language.load(directory),
+                language=_language(directory),
                 sampling_defaults=dict(manifest.sampling_defaults),
                 planned_window=plan.window_tokens,
                 supervisor=Supervisor(
@@ -95,6 +100,14 @@ def model_directory(settings: Settings) -> Path:
         where = "" if "/" in given else f" in {settings.models_dir}"
         raise NotFound(f"There is no model {given!r}{where}.", f"ft models ls, or: ft models pull {Path(given).name}")
     return directory.absolute()
+
+
+def _language(directory: Path) -> Language:
+    """Raises WeightsError for whatever is wrong with the model's text files: to a person they are part of the model."""
+    try:
+        return Language.load(directory)
+    except FtError as error:
+        raise WeightsError(error.message, error.hint) from error
 
 
 class _Server(uvicorn.Server):

@@ -27,6 +27,7 @@ from engine.protocol import VERSION, Decoder, Submit, encode
 BACKOFF_S = (1.0, 5.0, 25.0)
 RESTART_WINDOW_S = 600.0
 FROZEN_S = 3.0  # no message and no CPU time used for this long, with work at hand: the process is frozen
+_BUSY_STALLS = 10  # a process that computes is given this many times `stall_s`: one chunk may be long
 _TICK_S = 0.25
 _READ_BYTES = 1 << 16
 
@@ -278,7 +279,7 @@ class Supervisor:
                 busy = any(p.sent for p in self._pending.values())
                 if not busy:
                     self._last_message = moved = now
-                elif silent_s > self._stall_s or (silent_s > FROZEN_S and now - moved > FROZEN_S):
+                elif silent_s > (FROZEN_S if now - moved > FROZEN_S else _BUSY_STALLS * self._stall_s):
                     how = "is stopped" if frozen else "made no progress"
                     self._lose(f"The worker {how}: no sign of life for {silent_s:.0f} s.")
             elif silent_s > self._stall_s and now - moved > self._stall_s:

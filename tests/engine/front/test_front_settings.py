@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.settings import OPTIONS, Settings, SettingsError, parse_tokens
+from engine.settings import OPTIONS, Settings, SettingsError
 
 NEEDED = {"model": "m", "models_dir": "/models", "runtime_dir": "/run/x"}
 
@@ -24,13 +24,13 @@ def test_table_and_dataclass_are_one() -> None:
 
 @pytest.mark.parametrize(("text", "tokens"), [("65536", 65536), ("40k", 40960), ("64K", 65536), ("1m", 1048576)])
 def test_token_suffixes(text: str, tokens: int) -> None:
-    assert parse_tokens(text) == tokens
+    assert Settings.resolve({**NEEDED, "kv": text}, {}).kv == tokens
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5k", "64kb", "k", "1g", "0x10"])
 def test_bad_token_counts(text: str) -> None:
-    with pytest.raises(ValueError, match="token"):
-        parse_tokens(text)
+    with pytest.raises(SettingsError, match="no positive count of tokens"):
+        Settings.resolve({**NEEDED, "kv": text}, {})
 
 
 def test_flag_beats_environment_beats_default() -> None:
@@ -48,6 +48,7 @@ def test_flag_beats_environment_beats_default() -> None:
         ({}, {"FT_KV": "lots"}, "FT_KV"),
         ({}, {"FT_THREADS": ""}, "FT_THREADS"),
         ({"moe_backend": "gpu"}, {}, "--moe-backend"),
+        ({"kv_dtype": "f64"}, {}, "--kv-dtype"),
         ({"host": "0.0.0.0"}, {}, "--host"),
         ({"model": None}, {}, "--model"),
         ({"stall_s": "-1"}, {}, "--stall-s"),
@@ -68,6 +69,7 @@ def test_worker_flags_carry_the_same_values() -> None:
         "--runtime-dir": "/run/x",
         "--kv": "16384",
         "--moe-backend": "cpu",
+        "--chunk-tokens": "512",
         "--max-running-requests": "8",
     }
 
