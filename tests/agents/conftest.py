@@ -69,6 +69,26 @@ class Rig:
         folders = [str(Path(found["executable"]).parent), *found["path"]]
         self.env["PATH"] = os.pathsep.join([*folders, self.env["PATH"]])
 
+    def keep(self, path: str, text: str) -> None:
+        """A file of the user, below the home or, when `path` begins with `project/`, in the project."""
+        folder = self.project if path.startswith("project/") else self.home
+        target = folder / path.removeprefix("project/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    def run(self, *commands: list[str], timeout_s: float) -> dict[str, Any]:
+        """Runs commands in the namespace and gives inside.py's report."""
+        report, spec_path = self.folder / "report.json", self.folder / "spec.json"
+        spec = {"cwd": str(self.project), "env": self.env, "report": str(report)}
+        spec["commands"] = [{"argv": command, "timeout_s": timeout_s} for command in commands]
+        spec_path.write_text(json.dumps(spec))
+        user = ("-r",) if os.geteuid() != 0 else ()
+        inside = [*NAMESPACE, *user, sys.executable, str(HERE / "inside.py"), str(spec_path)]
+        done = subprocess.run(inside, capture_output=True, text=True, timeout=timeout_s * len(commands) + 30)
+        assert done.returncode == 0, f"the namespace could not be set up: {done.stderr}"
+        found: dict[str, Any] = json.loads(report.read_text())
+        return found
+
     def launch(self, agent: str, *args: str, model: str, timeout_s: float, script: dict[str, Any] | None = None) -> Run:
         """`ft launch AGENT` as a person would type it, engine and agent inside the namespace."""
         options = ["-m", model]
@@ -77,20 +97,12 @@ class Rig:
             path.write_text(json.dumps(script))
             options += ["--script", str(path)]
         ft = str(BIN / "ft")
-        commands = [
-            {"argv": [ft, "launch", agent, *options, "--", *args], "timeout_s": timeout_s},
-            {"argv": [ft, "ctl", "requests", "--json", "-n", "100"], "timeout_s": 20},
-            {"argv": [ft, "engine", "stop"], "timeout_s": 30},
-        ]
-        report = self.folder / "report.json"
-        spec = {"cwd": str(self.project), "env": self.env, "report": str(report), "commands": commands}
-        spec_path = self.folder / "spec.json"
-        spec_path.write_text(json.dumps(spec))
-        user = ("-r",) if os.geteuid() != 0 else ()
-        inside = [*NAMESPACE, *user, sys.executable, str(HERE / "inside.py"), str(spec_path)]
-        done = subprocess.run(inside, capture_output=True, text=True, timeout=timeout_s + 90)
-        assert done.returncode == 0, f"the namespace could not be set up: {done.stderr}"
-        seen = json.loads(report.read_text())
+        seen = self.run(
+            [ft, "launch", agent, *options, "--", *args],
+            [ft, "ctl", "requests", "--json", "-n", "100"],
+            [ft, "engine", "stop"],
+            timeout_s=timeout_s,
+        )
         launched, listed, _ = seen["results"]
         requests = json.loads(listed["stdout"])["requests"] if listed["code"] == 0 else []
         return Run(
