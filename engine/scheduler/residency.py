@@ -60,7 +60,7 @@ class Residency:
             return []
         while request.planned and request.planned[0][0] <= end:
             position, kind = request.planned.pop(0)
-            state = self.store.reserve(request.side) if position > request.computed else None
+            state = self.store.reserve(request.side)
             if state is not None:
                 request.pending.append((position, kind, state))
         return [(position, state) for position, _, state in request.pending]

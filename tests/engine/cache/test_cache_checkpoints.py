@@ -79,6 +79,20 @@ def test_eviction_goes_by_replay_cost_and_class(make):
     assert m.positions(tokens) == [40, 60]
 
 
+def test_what_nobody_uses_loses_its_worth(make):
+    """A finished session with a long gap gives way to a shorter gap that is in use."""
+    m = make(cap=3)
+    m.line([1] * 100, (60, "prompt"), (100, "prompt"), session="finished")
+    used = [2] * 40
+    m.line(used, (20, "prompt"), session="busy")
+    for _ in range(12):
+        m.store.used(m.cache.match(token_array([*used[:20], 0])), "busy", False, [])
+    m.line(used, (40, "prompt"), session="busy")
+    assert m.positions(used) == [20, 40] and len(m.positions([1] * 100)) == 1
+    m.line([3] * 8, (8, "prompt"), session="busy")
+    assert m.positions(used) == [20, 40]
+
+
 def test_the_head_of_a_live_session_is_never_evicted(make):
     m = make(cap=4)
     head = [1] * 4

@@ -146,6 +146,18 @@ def test_background_work_yields_within_a_layer(bench, hybrid):
     b.check()
 
 
+def test_what_does_not_fit_now_waits_instead_of_pushing_others_out(bench):
+    b = bench(pages=12, max_running=3, chunk_tokens=8)
+    first = b.submit([1] * 32, 6)
+    second = b.submit([2] * 32, 6)
+    b.scheduler.step()
+    assert [r.rid for r in b.scheduler.running] == [first] and len(b.scheduler.waiting) == 1
+    b.drain()
+    assert not any(m["t"] == "event" for m in b.emitted)
+    b.check_output(first)
+    b.check_output(second)
+
+
 def test_background_work_gives_its_pages_to_real_work(bench):
     b = bench(pages=12, max_running=2, chunk_tokens=8)
     background = b.submit([1] * 20, 20, priority="background")
@@ -174,9 +186,12 @@ def test_when_pages_run_out_the_youngest_goes_back_and_nobody_fails(bench, hybri
 @both
 def test_a_request_as_large_as_the_window_is_served(bench, hybrid):
     b = bench(hybrid, pages=12)
-    b.ask([1, 2, 3] * 15, max_tokens=3)
-    _, usage = b.ask([1, 2, 3] * 15, max_tokens=3)
-    assert usage["prompt"] == 45 and usage["cached"] >= 36
+    prompt = [1, 2, 3, 4] * 14 + [0, 0]
+    assert len(prompt) + 2 == b.window
+    b.ask(prompt, max_tokens=2)
+    _, usage = b.ask(prompt, max_tokens=2)
+    # No page is left to copy the partial one to, so the request starts lower.
+    assert usage["cached"] == (0 if hybrid else 56)
     b.check()
 
 
