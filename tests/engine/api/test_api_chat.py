@@ -16,6 +16,8 @@ TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "Now"}},
 ]
 HI: Any = [{"role": "user", "content": "hi"}]
+# The fake worker has neither cache nor grammar.
+only_real = pytest.mark.parametrize("engine", ["real"], indirect=True)
 
 
 def test_stream_equals_whole_answer(engine: Engine) -> None:
@@ -86,9 +88,8 @@ def test_history_with_malformed_arguments_and_images(engine: Engine) -> None:
     assert answer.choices[0].message.content == "Served."
 
 
+@only_real
 def test_cached_tokens_grow_turn_by_turn(engine: Engine) -> None:
-    if engine.get("/v1/stats")["engine"].get("submits") is not None:
-        pytest.skip("the fake worker has no cache")
     agent = Agent(engine, {"turns": [{"blocks": [{"text": f"Answer {i}."}]} for i in range(4)]})
     messages: Any = [{"role": "system", "content": "Be brief."}]
     cached = []
@@ -115,9 +116,8 @@ def test_stop_length_and_logprobs(engine: Engine) -> None:
         assert entry.logprob <= 0 and len(entry.top_logprobs) == 2
 
 
+@only_real
 def test_required_and_named_tools_are_obeyed(engine: Engine) -> None:
-    if engine.get("/v1/stats")["engine"].get("submits") is not None:
-        pytest.skip("the fake worker has no grammar")
     closed = {"type": "object", "additionalProperties": False}
     path = {**closed, "properties": {"file_path": {"enum": ["a", "b"]}}, "required": ["file_path"]}
     tools: Any = [
@@ -149,9 +149,8 @@ def test_required_and_named_tools_are_obeyed(engine: Engine) -> None:
     assert not none.choices[0].message.tool_calls
 
 
+@only_real
 def test_json_schema_is_enforced(engine: Engine) -> None:
-    if engine.get("/v1/stats")["engine"].get("submits") is not None:
-        pytest.skip("the fake worker has no grammar")
     schema = {
         "type": "object",
         "properties": {"ok": {"type": "boolean"}, "n": {"enum": [1, 2]}},
