@@ -15,7 +15,7 @@ from engine.memory.plan import Plan, Settings, size_text
 from engine.memory.pools import aligned
 
 PAGE_TOKENS = (64, 32, 16)
-MIN_SLAB_BYTES = 1 << 20
+MIN_SLAB_BYTES = 4 << 20  # large against a page, so that little of a slab is left over
 RUNTIME_BYTES = 384 << 20  # interpreter, torch and the thread pool, measured with an empty model and rounded up
 KV_SHARE = 2  # by default KV takes at most 1/2 of what is left beside the weights
 CHECKPOINT_SHARE = 8  # and checkpoints at most 1/8
