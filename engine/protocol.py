@@ -92,7 +92,7 @@ class Submit:
 
 def encode(message: dict[str, Any]) -> bytes:
     """One frame, ready for `sendall`."""
-    body = msgpack.packb(message, use_bin_type=True)
+    body: bytes = msgpack.packb(message, use_bin_type=True)
     return _LENGTH.pack(len(body)) + body
 
 
