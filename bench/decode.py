@@ -79,7 +79,7 @@ class Theirs:
     @torch.inference_mode()
     def _forward(self, tokens: list[int]) -> int:
         ids = torch.tensor([tokens])
-        logits = self._model(ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1).logits
+        logits = self._model(ids, cache=self._cache, use_cache=True, logits_to_keep=1).logits
         return int(logits[0, -1].argmax())
 
 
