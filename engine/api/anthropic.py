@@ -18,7 +18,8 @@ from engine.api.stream import EventStream, WholeAnswer, marks, sse
 from engine.errors import FtError
 from engine.front import generation as generations
 from engine.front.context import Front
-from engine.front.generation import Ask, Beat, Generation, Logprob, Usage
+from engine.front.generation import Generation
+from engine.front.items import Ask, Beat, Item, Logprob, Usage
 from engine.front.sessions import Session
 from engine.prompt.conversation import Text, Thinking, ToolCall
 from engine.prompt.output import TextDelta, ThinkingDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
@@ -185,7 +186,7 @@ async def _stream(generation: Generation) -> AsyncGenerator[bytes, None]:
         yield sse(body, "error")
 
 
-def _chunks(writer: _Writer, item: generations.Item, shows_thinking: bool) -> list[bytes]:
+def _chunks(writer: _Writer, item: Item, shows_thinking: bool) -> list[bytes]:
     if isinstance(item, Beat):
         return _beat(writer, shows_thinking)
     if isinstance(item, TextDelta):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from engine.errors import FtError
-from engine.front.generation import Finished, Generation, Logprob
+from engine.front.generation import Generation
+from engine.front.items import Finished, Logprob
 
 
 async def run(generation: Generation) -> tuple[Finished, list[Logprob]]:

@@ -16,7 +16,8 @@ from engine.api.stream import EventStream, WholeAnswer, marks, sse
 from engine.errors import BadRequest, FtError, Unsupported
 from engine.front import generation as generations
 from engine.front.context import Front
-from engine.front.generation import Ask, Beat, Finished, Generation, Logprob
+from engine.front.generation import Generation
+from engine.front.items import Ask, Beat, Finished, Logprob
 from engine.front.sessions import Session
 from engine.prompt.conversation import Text
 from engine.prompt.output import TextDelta

@@ -16,7 +16,8 @@ from engine.api.stream import EventStream, WholeAnswer, marks, sse
 from engine.errors import BadRequest, FtError
 from engine.front import generation as generations
 from engine.front.context import Front
-from engine.front.generation import Ask, Beat, Finished, Generation, Logprob, Usage
+from engine.front.generation import Generation
+from engine.front.items import Ask, Beat, Finished, Logprob, Usage
 from engine.front.sessions import Session
 
 

@@ -7,74 +7,24 @@ import secrets
 import time
 from array import array
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from engine.errors import FtError, OutputTooLong, PromptTooLong
 from engine.front.answer import Answer, StopStrings
 from engine.front.context import Front
+from engine.front.items import Ask, Beat, Finished, Item, Logprob, Usage
+from engine.front.pending import Pending
 from engine.front.records import RequestRecord
 from engine.front.selectors import wire_ids
 from engine.front.sessions import Session
 from engine.front.sides import is_side
-from engine.front.supervisor import Pending
 from engine.prompt.conversation import Conversation, Prompt, Thinking
 from engine.prompt.output import Event, TextDelta, ThinkingDelta
 from engine.protocol import EditPoint, Sampling, Submit
 
 # Below this much room an answer is useless and the client should shorten its prompt; above it, less output is served.
 MIN_ROOM_TOKENS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What a dialect read from a request. Exactly one of `conversation` and `text` (raw completion) is set."""
-
-    api: str
-    model: str
-    stream: bool
-    conversation: Conversation | None
-    text: str | None = None
-    max_tokens: int | None = None
-    sampling: Sampling = field(default_factory=Sampling)
-    stop: tuple[str, ...] = ()
-    shows_thinking: bool = True  # False: thinking is generated and counted, never sent
-
-
-@dataclass(slots=True)
-class Usage:
-    """Token counts of one request; `cached` of the `prompt` tokens were not computed again."""
-
-    prompt: int = 0
-    cached: int = 0
-    output: int = 0
-    thinking: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """Nothing happened for one heartbeat interval."""
-
-
-@dataclass(frozen=True, slots=True)
-class Logprob:
-    """One generated token: its text and log-probability, and the most likely alternatives."""
-
-    token: str
-    logprob: float
-    top: tuple[tuple[str, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The last item. `reason`: stop, stop_string, tool_use or length."""
-
-    reason: str
-    stop_string: str | None
-    usage: Usage
-
-
-Item = Event | Beat | Logprob | Finished
 
 
 class Generation:

@@ -18,16 +18,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import FtError, WorkerGone
-from engine.front.child import Child, Movement, OutOfMemory
+from engine.errors import WorkerGone
+from engine.front.child import Child, OutOfMemory
 from engine.front.metrics import Metrics
+from engine.front.pending import Pending, error_of
 from engine.front.records import EventBus
+from engine.front.watch import Watch
 from engine.protocol import VERSION, Decoder, Submit, encode
 
 BACKOFF_S = (1.0, 5.0, 25.0)
 RESTART_WINDOW_S = 600.0
-FROZEN_S = 3.0  # no message and no CPU time used for this long, with work at hand: the process is frozen
-_BUSY_STALLS = 10  # a process that computes is given this many times `stall_s`: one chunk may be long
 _TICK_S = 0.25
 _READ_BYTES = 1 << 16
 
@@ -48,46 +48,6 @@ class WorkerState:
     pid: int = 0
     restarts: int = 0
     since: float = 0.0
-
-
-class Pending:
-    """One submitted request. `get` hands out the worker's messages, and an FtError when it can bring no more."""
-
-    def __init__(self, submit: Submit) -> None:
-        self.submit = submit
-        self.sent = False
-        self._items: deque[dict[str, Any] | FtError] = deque()
-        self._arrived = asyncio.Event()
-
-    def put(self, item: dict[str, Any] | FtError) -> None:
-        self._items.append(item)
-        self._arrived.set()
-
-    async def get(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next message; None after `timeout_s` of silence. Raises the FtError that ended the request.
-
-        Token messages that piled up come as one, so that a slow reader catches up.
-        """
-        if self._items:
-            await asyncio.sleep(0)  # a stream with a backlog must not keep others, or its own end, waiting
-        else:
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return None
-        item = self._items.popleft()
-        if isinstance(item, FtError):
-            raise item
-        while item["t"] == "tokens" and self._items:
-            following = self._items[0]
-            if isinstance(following, FtError) or following["t"] != "tokens":
-                break
-            self._items.popleft()
-            logprobs = [*(item["logprobs"] or ()), *(following["logprobs"] or ())]
-            item = {**item, "ids": [*item["ids"], *following["ids"]], "logprobs": logprobs}
-        return item
 
 
 class Supervisor:
@@ -264,26 +224,15 @@ class Supervisor:
 
     async def _watch(self, child: Child) -> None:
         """Declare the worker lost when it has work and neither speaks nor moves."""
-        seen: Movement | None = None
-        moved = time.monotonic()
+        watch = Watch(self._stall_s, time.monotonic())
         while True:
             await asyncio.sleep(_TICK_S)
-            now = time.monotonic()
-            look = child.movement()
-            frozen = look is not None and look.state in "Tt"
-            if look is None or look.state == "D" or (seen and look.ticks != seen.ticks and not frozen):
-                moved = now
-            seen = look
-            silent_s = now - self._last_message
-            if self.worker.state == "ready":
-                busy = any(p.sent for p in self._pending.values())
-                if not busy:
-                    self._last_message = moved = now
-                elif silent_s > (FROZEN_S if now - moved > FROZEN_S else _BUSY_STALLS * self._stall_s):
-                    how = "is stopped" if frozen else "made no progress"
-                    self._lose(f"The worker {how}: no sign of life for {silent_s:.0f} s.")
-            elif silent_s > self._stall_s and now - moved > self._stall_s:
-                self._lose(f"The worker made no progress for {silent_s:.0f} s while {self.worker.phase or 'starting'}.")
+            ready = self.worker.state == "ready"
+            if ready and not any(p.sent for p in self._pending.values()):
+                self._last_message = time.monotonic()
+            why = watch.look(time.monotonic(), self._last_message, child.movement(), ready)
+            if why:
+                self._lose(f"The worker {why}.")
 
     # The wire
 
@@ -314,7 +263,7 @@ class Supervisor:
             if pending is None:
                 return
             if kind == "error":
-                pending.put(_error_of(message))
+                pending.put(error_of(message))
             else:
                 pending.put(message)
             if kind in ("done", "error"):
@@ -393,16 +342,3 @@ class Supervisor:
 
 
 _CLOSED = "The worker closed its connection."
-
-
-def _error_of(message: dict[str, Any]) -> FtError:
-    """A worker's error message as an exception with its own stable code."""
-    error = WorkerError(str(message.get("message") or "The worker failed."), str(message.get("hint") or ""))
-    error.code = str(message.get("code") or WorkerError.code)
-    return error
-
-
-class WorkerError(FtError):
-    """The worker refused or failed one request and lives on."""
-
-    code = "FT-E0500 worker-error"
