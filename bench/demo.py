@@ -82,7 +82,7 @@ def table(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
     rows = []
     for number, r in enumerate(records, 1):
-        limit = f"{r['watchdog']:.0f} s" if r["watchdog"] else "-"
+        limit = f"{r['watchdog_s']:.0f} s" if r["watchdog_s"] else "-"
         print(
             f"{number:>8} {r['prompt_tokens']:>8} {r['cached_tokens']:>8} {r['replayed_tokens']:>9} {r['new_tokens']:>6}"
             f" {r['output_tokens']:>7} {r['ttft_s']:>7.2f} s {limit:>8}"

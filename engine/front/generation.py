@@ -39,6 +39,7 @@ class Generation:
         self.answer = Answer()
         self._pending: Pending | None = None
         self._ids: list[int] = []
+        self._prompt: list[int] = []
         self._began = time.monotonic()
         self._gaps: list[float] = []
         self._last_token = 0.0
@@ -56,6 +57,7 @@ class Generation:
         front, ask = self.front, self.ask
         prompt, edit_points = await front.off_loop(self._render)
         room = front.window - len(prompt.tokens)
+        self._prompt = prompt.tokens
         self.record.render_s = round(time.monotonic() - self._began, 6)
         self.record.prompt_tokens = self.usage.prompt = len(prompt.tokens)
         prompt_hash = _hash(prompt.tokens)
@@ -149,7 +151,7 @@ class Generation:
         elif reason == "stop":
             if parser is not None:
                 sent = (b for b in self.answer.blocks() if ask.shows_thinking or not isinstance(b, Thinking))
-                language.remember(tuple(sent), self._ids)
+                language.remember(tuple(sent), self._ids, self._prompt)
             reason = "tool_use" if self.answer.tool_calls else "stop"
         self._finish(reason)
         yield Finished(reason, stops.hit, self.usage)
@@ -245,6 +247,7 @@ async def start(
         harness_id=harness_id,
         harness_parent=parent,
         user_agent=headers.get("user-agent"),
+        watchdog_s=session.watchdog_s,
     )
     front.records.add(record)
     generation = Generation(front, session, ask, record)

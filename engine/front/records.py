@@ -57,7 +57,7 @@ class RequestRecord:
     heartbeats: int = 0
     end: str | None = None  # stop | length | tool_use | client_gone | cancelled | error; None while running
     error: str | None = None
-    watchdog: str | None = None
+    watchdog_s: float | None = None  # the client's limit on silence before the first byte
 
     def json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}

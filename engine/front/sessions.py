@@ -28,6 +28,7 @@ class Session:
     project: str = ""
     declaration: dict[str, Any] | None = None
     script: Script | None = None
+    watchdog_s: float | None = None  # the agent's limit on silence before the first byte, as its launcher set it
     created: float = field(default_factory=time.time)
     last_request: float | None = None
     requests: int = 0
@@ -53,6 +54,7 @@ class Session:
             "project": self.project or None,
             "scripted": self.script is not None,
             "declared": self.declaration is not None,
+            "watchdog_s": self.watchdog_s,
             "created": self.created,
             "last_request": self.last_request,
             "requests": self.requests,
@@ -76,6 +78,9 @@ class Sessions:
         for key, kind in (("harness", str), ("name", str), ("project", str), ("declaration", dict), ("script", dict)):
             if fields.get(key) is not None and not isinstance(fields[key], kind):
                 raise BadRequest(f"{key}: expected {'an object' if kind is dict else 'a string'}.")
+        watchdog_s = fields.get("watchdog_s")
+        if watchdog_s is not None and (isinstance(watchdog_s, bool) or not isinstance(watchdog_s, int | float)):
+            raise BadRequest("watchdog_s: expected a number of seconds.")
         if len(self._by_id) >= MAX_SESSIONS:
             raise BadRequest(f"There are {MAX_SESSIONS} sessions already.", "Delete one: DELETE /v1/sessions/<id>.")
         declaration, script = fields.get("declaration"), fields.get("script")
@@ -87,6 +92,7 @@ class Sessions:
             project=fields.get("project") or "",
             declaration=declaration,
             script=Script.parse(script, (declaration or {}).get("tools")) if script is not None else None,
+            watchdog_s=watchdog_s,
         )
         self._by_id[session.id] = session
         return session

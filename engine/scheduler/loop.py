@@ -32,7 +32,7 @@ BACKGROUND = RANKS["background"]
 class StepFailed(FtError):
     """The hardware step raised; the requests in it are lost."""
 
-    code = "FT-E0500 step-failed"
+    code = "FT-E0501 step-failed"
 
 
 @dataclass(frozen=True, slots=True)

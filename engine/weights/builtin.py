@@ -18,6 +18,7 @@ from engine.weights.upcycle import UpcycledSource
 from engine.weights.wheel import PACKAGE, smollm2_gguf
 
 YARN_FACTOR = 8.0
+YARN_ATTENTION_FACTOR = 1.0
 
 
 def smollm2_moe(
@@ -50,6 +51,8 @@ def smollm2_moe_source(gguf: GgufSource) -> UpcycledSource:
         "rope_type": "yarn",
         "rope_theta": config["rope_parameters"]["rope_theta"],
         "factor": YARN_FACTOR,
+        # YaRN's usual rise of the attention temperature is for models trained with it; this one loses its head by it.
+        "attention_factor": YARN_ATTENTION_FACTOR,
         "original_max_position_embeddings": original,
     }
     config["max_position_embeddings"] = int(original * YARN_FACTOR)

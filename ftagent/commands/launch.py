@@ -123,6 +123,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         "declaration": harness_loader.wire_declaration(harness),
         "name": name,
         "project": str(project),
+        "watchdog_s": plan.injection.watchdog_s,
     }
     if request.script is not None:
         body["script"] = request.script

@@ -285,7 +285,7 @@ def test_a_failed_step_is_answered_and_the_next_request_served(bench, hybrid):
     b.scheduler.step()
     for rid in lost:
         (error,) = b.of(rid, "error")
-        assert error["code"].startswith("FT-E0500") and "no memory for 9 bytes" in error["message"]
+        assert error["code"].startswith("FT-E0501") and "no memory for 9 bytes" in error["message"]
     b.check()
     b.ask([1, 2, 3])
 

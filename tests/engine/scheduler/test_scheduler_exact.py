@@ -59,7 +59,7 @@ def play(b, actions, with_failures):
     for rid in b.submits:
         if b.of(rid, "error"):
             assert with_failures and not b.of(rid, "done")
-            assert b.of(rid, "error")[0]["code"].startswith("FT-E0500")
+            assert b.of(rid, "error")[0]["code"].startswith("FT-E0501")
         else:
             b.check_output(rid)
 
