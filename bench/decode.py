@@ -146,7 +146,8 @@ def compare(directory: Path, rounds: int, steps: int, context: int, threads: int
         baseline = statistics.median(speeds[name])
         rows.append(
             {
-                "name": f"decode, against transformers in {name} ({side.experts} experts)",
+                "name": f"decode.{directory.name}.transformers-{name}",
+                "experts": side.experts,
                 "value": round(value, 2),
                 "unit": "tokens/s",
                 "baseline": round(baseline, 2),
@@ -156,7 +157,12 @@ def compare(directory: Path, rounds: int, steps: int, context: int, threads: int
         )
     pairs = list(zip(ours.tokens, theirs["fp32"].tokens, strict=False))
     equal = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
-    row = {"name": "leading greedy tokens equal to fp32", "value": equal, "unit": "tokens", "baseline": len(pairs)}
+    row = {
+        "name": f"decode.{directory.name}.tokens-equal-to-fp32",
+        "value": equal,
+        "unit": "tokens",
+        "baseline": len(pairs),
+    }
     return [*rows, {**row, "ratio": round(equal / len(pairs), 3), "samples": 1}]
 
 

@@ -89,15 +89,11 @@ def draw_path() -> str:
 
 def draw_decode() -> str:
     document = report.load("decode")
-    rows = [
-        (
-            r["name"].removeprefix("decode."),
-            r["value"],
-            f"{r['value']:.1f} {r['unit']}",
-            "transformers" not in r["name"],
-        )
-        for r in document["rows"]
-    ]
+    peers = [r for r in document["rows"] if ".transformers-" in r["name"]]
+    rows = [("ft, q8_0 experts", peers[0]["value"], f"{peers[0]['value']:.1f} tokens/s", True)]
+    for r in peers:
+        precision = r["name"].rpartition("-")[2]
+        rows.append((f"transformers, {precision}", r["baseline"], f"{r['baseline']:.1f} tokens/s", False))
     return bars("Decode, one sequence: ours and transformers on the same weights", rows, report.caption(document))
 
 

@@ -71,7 +71,7 @@ def gemv_rows(samples: int, total_bytes: int) -> list[dict[str, Any]]:
         def base(bank: torch.Tensor = bank) -> None:
             _cpu.read_loop(bank.data_ptr(), bank.numel())
 
-        rows.append(compare(f"gemv {format}", "GB/s", bank.numel(), work, bank.numel(), base, samples))
+        rows.append(compare(f"gemv.{format}", "GB/s", bank.numel(), work, bank.numel(), base, samples))
     return rows
 
 
@@ -91,7 +91,7 @@ def gemm_rows(samples: int) -> list[dict[str, Any]]:
 
             flops = 2.0 * tokens * HIDDEN * WIDTH * repeat
             peak = 2.0 * fmas * LANES * _cpu.thread_count()
-            name = f"gemm {format} {tokens} tokens"
+            name = f"gemm.{format}.m{tokens}"
             rows.append(compare(name, "GFLOP/s", flops, work, peak, lambda: _cpu.fma_loop(fmas), samples))
     return rows
 
@@ -111,8 +111,8 @@ def call_rows(samples: int) -> list[dict[str, Any]]:
 
     rows = []
     works: dict[str, Callable[[], Any]] = {
-        "call rmsnorm": lambda: ops.rmsnorm(x, w, 1e-6),
-        "call linear 64x64": lambda: ops.linear(x, matrix),
+        "call.rmsnorm": lambda: ops.rmsnorm(x, w, 1e-6),
+        "call.linear.64x64": lambda: ops.linear(x, matrix),
     }
     for name, call in works.items():
         pairs = [(microseconds(call), microseconds(lambda: torch.empty(1, 64))) for _ in range(samples)]
@@ -128,7 +128,7 @@ def call_rows(samples: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--json", action="store_true", help="a JSON list of rows instead of a table")
     parser.add_argument("--quick", action="store_true", help="fewer samples over less memory")
     parser.add_argument("--threads", type=int, help="threads of the pool; default: physical cores")
     options = parser.parse_args()
@@ -137,7 +137,7 @@ def main() -> None:
     samples, total = (5, 128 << 20) if options.quick else (15, 512 << 20)
     rows = gemv_rows(samples, total) + gemm_rows(samples) + call_rows(samples)
     if options.json:
-        print(json.dumps({"isa": _cpu.isa(), "threads": _cpu.thread_count(), "rows": rows}))
+        print(json.dumps(rows))
         return
     print(f"{_cpu.isa()}, {_cpu.thread_count()} threads")
     for row in rows:
