@@ -75,36 +75,54 @@ def scratch_repository(root: Path) -> None:
     subprocess.run([*git, "commit", "-qm", "A small calculator"], check=True)
 
 
-def table(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Print one line a request; returns the same as benchmark rows."""
-    print(
+FIELDS = {
+    "prompt_tokens": "tokens",
+    "cached_tokens": "tokens",
+    "replayed_tokens": "tokens",
+    "new_tokens": "tokens",
+    "output_tokens": "tokens",
+    "ttft_s": "s",
+    "watchdog_s": "s",
+}
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    """One line a request, under a heading."""
+    lines = [
         f"{'request':>8} {'prompt':>8} {'cached':>8} {'replayed':>9} {'new':>6} {'output':>7} {'TTFT':>9} {'limit':>8}"
-    )
-    rows = []
+    ]
     for number, r in enumerate(records, 1):
         limit = f"{r['watchdog_s']:.0f} s" if r["watchdog_s"] else "-"
-        print(
+        lines.append(
             f"{number:>8} {r['prompt_tokens']:>8} {r['cached_tokens']:>8} {r['replayed_tokens']:>9} {r['new_tokens']:>6}"
             f" {r['output_tokens']:>7} {r['ttft_s']:>7.2f} s {limit:>8}"
         )
-        for field, unit in (
-            ("prompt_tokens", "tokens"),
-            ("cached_tokens", "tokens"),
-            ("replayed_tokens", "tokens"),
-            ("new_tokens", "tokens"),
-            ("ttft_s", "s"),
-        ):
-            rows.append(
-                {
-                    "name": f"demo.request{number}.{field}",
-                    "value": r[field],
-                    "unit": unit,
-                    "baseline": None,
-                    "ratio": None,
-                    "samples": 1,
-                }
-            )
-    return rows
+    return "\n".join(lines)
+
+
+def to_rows(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records as benchmark rows named demo.request<n>.<field>."""
+    return [
+        {
+            "name": f"demo.request{number}.{field}",
+            "value": record[field],
+            "unit": unit,
+            "baseline": None,
+            "ratio": None,
+            "samples": 1,
+        }
+        for number, record in enumerate(records, 1)
+        for field, unit in FIELDS.items()
+    ]
+
+
+def from_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records that `to_rows` was given."""
+    records: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        _, request, field = row["name"].split(".")
+        records.setdefault(request, {})[field] = row["value"]
+    return list(records.values())
 
 
 def main() -> int:
@@ -134,9 +152,10 @@ def main() -> int:
         heading("5  What each request of that session cost (scripted: true)")
         records = json.loads(ft("ctl", "requests", "--json", capture=True))["requests"]
         session = next(r["session"] for r in reversed(records) if r["scripted"])
-        rows = table([r for r in records if r["session"] == session])
+        records = [r for r in records if r["session"] == session]
+        print(table(records))
         if options.keep:
-            report.keep("demo", rows, scripted=True)
+            report.keep("demo", to_rows(records), scripted=True)
     finally:
         if not was_running:
             ft("engine", "stop")

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import demo
 import report
 from svg import ACCENT, GRID, OTHER, OURS, SOFT, Svg, bars
 
@@ -19,6 +20,7 @@ FIGURES = ROOT / "docs" / "figures"
 NUMBER = re.compile(
     r"<!--n:(?P<result>[\w-]+):(?P<row>[^:]+):(?P<field>\w+):(?P<format>[^-]*)-->(?P<text>.*?)<!--/n-->"
 )
+TABLE = re.compile(r"<!--demo-table-->\n```\n(?P<text>.*?)\n```\n<!--/demo-table-->", re.DOTALL)
 CAPTION = re.compile(r"<!--caption:(?P<result>[\w-]+)-->(?P<text>.*?)<!--/caption-->")
 
 
@@ -34,6 +36,7 @@ def refreshed(text: str) -> str:
         ),
         text,
     )
+    text = TABLE.sub(lambda m: m[0].replace(m["text"], demo.table(demo.from_rows(report.load("demo")["rows"]))), text)
     return CAPTION.sub(
         lambda m: m[0].replace(f"-->{m['text']}<!--", f"-->{report.caption(report.load(m['result']))}<!--"), text
     )
@@ -100,27 +103,22 @@ def draw_decode() -> str:
 def draw_demo() -> str:
     """Cached, replayed and new tokens of each request of the demo session, with its TTFT."""
     document = report.load("demo")
-    values = {r["name"]: r["value"] for r in document["rows"]}
-    count = len({name.split(".")[1] for name in values})
+    records = demo.from_rows(document["rows"])
+    count = len(records)
     svg = Svg(760, 76 + 40 * count + 44, "What each request of the demo session computed")
     svg.text(20, 30, "Scripted five-step session: what each request re-reads", 16, bold=True)
     svg.text(
         20, 50, "grey: already there (cached) · red: seen before, computed again (replayed) · teal: new", 11.5, SOFT
     )
-    largest = max(values[f"demo.request{i}.prompt_tokens"] for i in range(1, count + 1))
-    for i in range(1, count + 1):
+    largest = max(r["prompt_tokens"] for r in records)
+    for i, record in enumerate(records, 1):
         y, x, scale = 66 + (i - 1) * 40, 110.0, 440 / largest
         svg.text(98, y + 17, f"request {i}", 12.5, anchor="end")
         for field, color in (("cached", OTHER), ("replayed", ACCENT), ("new", OURS)):
-            width = values[f"demo.request{i}.{field}_tokens"] * scale
+            width = record[f"{field}_tokens"] * scale
             svg.rect(x, y, width, 24, color, radius=0)
             x += width
-        svg.text(
-            x + 8,
-            y + 17,
-            f"{values[f'demo.request{i}.prompt_tokens']} tokens, TTFT {values[f'demo.request{i}.ttft_s']:.2f} s",
-            12.5,
-        )
+        svg.text(x + 8, y + 17, f"{record['prompt_tokens']} tokens, TTFT {record['ttft_s']:.2f} s", 12.5)
     svg.text(20, 76 + 40 * count + 28, report.caption(document), 9.5, SOFT)
     return svg.render()
 
