@@ -14,14 +14,19 @@ worker -> front
     hello     version:int, pid:int, nonce:str
     state     state:"loading"|"warming"|"ready"|"failed", phase:str, done:int, total:int (bytes or layers),
               code:str, message:str, hint:str (the last three when failed), window:int and kv_tokens:int when ready
-    accepted  rid, prompt:int, cached:int, replayed:int, new:int, resume_at:int      once prefill starts
+    accepted  rid, prompt, cached, replayed, new, anticipated, wasted, resume_at (ints), tier     once prefill starts
     progress  rid, done:int, total:int       prefill tokens of this request, at least each chunk
     tokens    rid, ids:[int], logprobs:[[id, logprob, [[id, logprob], ...]]] | nil
     done      rid, reason:"stop"|"length"|"cancelled", stop_id:int|nil, timings:{queue_s, restore_s, prefill_s,
-              first_token_s, decode_s}, usage:{prompt, cached, replayed, new, output}, experts:{hits, misses}
+              first_token_s, decode_s}, usage:{prompt, cached, replayed, new, output, anticipated, wasted, tier},
+              experts:{hits, misses}
     error     rid, code:str, message:str, hint:str
     stats     n, data:{...}                  a snapshot, see worker.stats()
     event     kind:str, ...                  checkpoint created/evicted, page eviction, resize; passed on to /v1/engine/events
+
+`anticipated` are the cached tokens that only background work had computed, `wasted` those that background work had computed
+for this line and that this request does not use, `tier` where the checkpoint it resumes from lay: "ram", "disk", or null
+when it starts at token 0. A background request with max_tokens 0 is prefill only: `done` with reason "stop" and no token.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from typing import Any
 
 import msgpack
 
-VERSION = 1
+VERSION = 2
 MAX_FRAME_BYTES = 64 << 20
 _LENGTH = struct.Struct("<I")
 
@@ -57,20 +62,28 @@ class Sampling:
 class EditPoint:
     """A token position where the next prompt may diverge: a checkpoint belongs there.
 
-    `position` counts tokens before the point; `kind` is the eviction class: head, turn, prompt, live, decode.
+    `position` counts tokens before the point; `kind` is the eviction class: head, turn, frontier, reminder, live, prompt,
+    decode. Of the points with the same (line, kind, edge), the newest `quota` are kept at the weight of their class, 0: as
+    many as is usual for the class. `edge` names the declared edge, for reports.
     """
 
     position: int
     kind: str
+    quota: int = 0
+    edge: str = ""
 
 
 @dataclass(slots=True)
 class Submit:
-    """One generation request as the worker sees it: tokens, never text."""
+    """One generation request as the worker sees it: tokens, never text.
+
+    `session` names the line: one conversation that grows, "<session id>" or "<session id>/<thread>". Lines have their own
+    claims on checkpoints.
+    """
 
     rid: str
     tokens: list[int]
-    max_tokens: int
+    max_tokens: int  # 0: prefill only, for background work
     session: str = ""
     edit_points: list[EditPoint] = field(default_factory=list)
     sampling: Sampling = field(default_factory=Sampling)
@@ -78,6 +91,7 @@ class Submit:
     grammar: str | None = None  # llguidance grammar (JSON), compiled by prompt.grammar; constrains from the first token
     forced: list[int] | None = None  # scripted replay: sampled tokens are replaced by these, then the request ends
     priority: str = "main"  # main | side | background
+    supersedes: bool = False  # background only: older background work of the same line is dropped first
 
     def message(self) -> dict[str, Any]:
         return {"t": "submit", **asdict(self)}

@@ -18,7 +18,7 @@ from engine.cache.radix import Match, RadixCache
 from engine.memory.pools import StatePool
 from engine.protocol import EditPoint
 
-WEIGHTS = {"head": 16, "turn": 8, "live": 4, "prompt": 2, "decode": 1}
+WEIGHTS = {"head": 16, "turn": 8, "frontier": 6, "reminder": 6, "live": 4, "prompt": 2, "decode": 1}
 LIVE_SESSION_S = 3600.0
 
 

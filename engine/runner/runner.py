@@ -78,6 +78,26 @@ class CpuRunner:
         for layer in self._state(target):
             layer.zero_()
 
+    def read_page(self, page: int, tokens: int) -> bytes:
+        """See Runner."""
+        return self._page(page)[..., : tokens * self._row_bytes].numpy().tobytes()
+
+    def write_page(self, page: int, data: bytes, tokens: int) -> None:
+        """See Runner."""
+        rows, span = self._page_shape[0], tokens * self._row_bytes
+        self._page(page)[..., :span] = _bytes(data, rows * span).view(rows, span)
+
+    def read_state(self, state: int) -> bytes:
+        """See Runner."""
+        return b"".join(layer.numpy().tobytes() for layer in self._state(state))
+
+    def write_state(self, state: int, data: bytes) -> None:
+        """See Runner."""
+        source, start = _bytes(data, sum(self._state_layer_bytes)), 0
+        for layer in self._state(state):
+            layer.copy_(source[start : start + len(layer)])
+            start += len(layer)
+
     def warm_up(self, slices: list[Slice]) -> None:
         """One real forward, at whatever size the caller means to run later. Raises RuntimeError on logits that are no numbers."""
         ids, batch = self.batches.build(slices)
@@ -98,3 +118,9 @@ class CpuRunner:
         assert self._states is not None, "the model has no recurrent layers"
         offsets = self._states.offsets(state)
         return [self._arena[o : o + n] for o, n in zip(offsets, self._state_layer_bytes, strict=True)]
+
+
+def _bytes(data: bytes, size: int) -> torch.Tensor:
+    if len(data) != size:
+        raise ValueError(f"{len(data)} bytes where {size} are held")
+    return torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())

@@ -68,3 +68,15 @@ class Runner(Protocol):
 
     def zero_state(self, target: int) -> None:
         """Set a state to that of an empty sequence."""
+
+    def read_page(self, page: int, tokens: int) -> bytes:
+        """The first `tokens` positions of a KV page, all layers, in a form that `write_page` of the same model takes."""
+
+    def write_page(self, page: int, data: bytes, tokens: int) -> None:
+        """Fill the first `tokens` positions of a KV page. Raises ValueError when `data` has another size."""
+
+    def read_state(self, state: int) -> bytes:
+        """A recurrent state, all linear layers, in a form that `write_state` of the same model takes."""
+
+    def write_state(self, state: int, data: bytes) -> None:
+        """Set a recurrent state. Raises ValueError when `data` has another size."""
