@@ -57,8 +57,10 @@ async def messages(request: Request) -> Response:
 async def count_tokens(request: Request) -> Response:
     """POST /v1/messages/count_tokens."""
     front: Front = request.app.state.front
+    session: Session = request.state.session
     body = await fields.read_json(request)
-    return JSONResponse({"input_tokens": await generations.count(front, anthropic_parse.conversation(body))})
+    conversation = anthropic_parse.conversation(body)
+    return JSONResponse({"input_tokens": await generations.count(front, session, conversation)})
 
 
 async def hello(request: Request) -> Response:

@@ -34,6 +34,8 @@ class Generation:
         self.front = front
         self.session = session
         self.ask = ask
+        if ask.conversation is not None:
+            self.ask = replace(ask, conversation=session.rendering(ask.conversation))
         self.record = record
         self.usage = Usage()
         self.answer = Answer()
@@ -263,8 +265,9 @@ async def start(
     return generation
 
 
-async def count(front: Front, conversation: Conversation) -> int:
+async def count(front: Front, session: Session, conversation: Conversation) -> int:
     """Prompt tokens of a conversation as `start` would send it."""
+    conversation = session.rendering(conversation)
     return len((await front.off_loop(lambda: front.language.render(conversation))).tokens)
 
 

@@ -7,10 +7,11 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.errors import BadRequest, NotFound
+from engine.prompt.conversation import Conversation
 from engine.prompt.script import Script
 
 MAX_SESSIONS = 1024
@@ -29,6 +30,7 @@ class Session:
     declaration: dict[str, Any] | None = None
     script: Script | None = None
     watchdog_s: float | None = None  # the agent's limit on silence before the first byte, as its launcher set it
+    preserve_thinking: bool | None = None  # `render.preserve_thinking`; None: the model's default
     created: float = field(default_factory=time.time)
     last_request: float | None = None
     requests: int = 0
@@ -45,6 +47,12 @@ class Session:
         while len(self.responses) > MAX_STORED_RESPONSES:
             self.responses.popitem(last=False)
 
+    def rendering(self, conversation: Conversation) -> Conversation:
+        """The conversation as this session wants it rendered."""
+        if self.preserve_thinking is None:
+            return conversation
+        return replace(conversation, preserve_thinking=self.preserve_thinking)
+
     def json(self) -> dict[str, Any]:
         """What anyone with the admin token may see; never the session's token."""
         return {
@@ -55,6 +63,7 @@ class Session:
             "scripted": self.script is not None,
             "declared": self.declaration is not None,
             "watchdog_s": self.watchdog_s,
+            "render": {"preserve_thinking": self.preserve_thinking},
             "created": self.created,
             "last_request": self.last_request,
             "requests": self.requests,
@@ -93,6 +102,7 @@ class Sessions:
             declaration=declaration,
             script=Script.parse(script, (declaration or {}).get("tools")) if script is not None else None,
             watchdog_s=watchdog_s,
+            preserve_thinking=_preserve_thinking(fields.get("render")),
         )
         self._by_id[session.id] = session
         return session
@@ -120,6 +130,21 @@ class Sessions:
         # Compare against something in every case, so that the time taken does not tell which ids exist.
         expected = session.token if session else self.admin_token[::-1]
         return session if same(token, expected) and session else None
+
+
+def _preserve_thinking(render: Any) -> bool | None:
+    """`render.preserve_thinking` of a registration. Raises BadRequest naming the field."""
+    if render is None:
+        return None
+    if not isinstance(render, dict):
+        raise BadRequest("render: expected an object.")
+    unknown = sorted(set(render) - {"preserve_thinking"})
+    if unknown:
+        raise BadRequest(f"render.{unknown[0]}: unknown.", "Known here: preserve_thinking.")
+    value = render.get("preserve_thinking")
+    if value is not None and not isinstance(value, bool):
+        raise BadRequest("render.preserve_thinking: expected true, false or null.")
+    return value
 
 
 def same(a: str, b: str) -> bool:

@@ -85,6 +85,9 @@ class Conversation:
     tool_choice: ToolChoice = ToolChoice()
     response_schema: dict[str, Any] | None = None  # JSON schema of the whole answer; {} means any JSON object
     thinking: bool | None = None  # the client asked for thinking on or off; None: the model's default
+    preserve_thinking: bool | None = (
+        None  # keep reasoning of earlier turns where the template has the switch; None: as loaded
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Renderer:
         """Raises BadRequest when the template refuses the conversation."""
         turns = turns_of(conversation, self._template.traits, self._dialect)
         tools = head_tools(conversation.tools) if self._template.traits.tools else []
-        options = self._options(conversation.thinking)
+        options = self._options(conversation.thinking, conversation.preserve_thinking)
 
         def text_of(spell: Any, generation: bool) -> str:
             guarded = self._tokenizer.has_control
@@ -88,10 +88,10 @@ class Renderer:
     def _resolve(self, thinking: bool | None) -> bool:
         return self._thinking if thinking is None else thinking
 
-    def _options(self, thinking: bool | None) -> dict[str, Any]:
+    def _options(self, thinking: bool | None, preserve: bool | None = None) -> dict[str, Any]:
         return {
             "enable_thinking": self._resolve(thinking),
-            "preserve_thinking": self._preserve_thinking,
+            "preserve_thinking": self._preserve_thinking if preserve is None else preserve,
         }
 
     def _coarse(self, output: str, marked: str, marks: Marks) -> list[Run]:

@@ -96,6 +96,32 @@ def test_sessions(engine: Engine) -> None:
         assert engine.client.post("/v1/sessions", json=body).status_code == 400
 
 
+def test_a_session_says_whether_old_thinking_is_rendered(engine: Engine) -> None:
+    past = [{"type": "thinking", "thinking": "a plan of many words", "signature": "s"}, {"type": "text", "text": "b"}]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": past},
+        {"role": "user", "content": "c"},
+    ]
+    sizes = {}
+    for switch in (None, True, False):
+        agent = Agent(engine, render={"preserve_thinking": switch})
+        counted = agent.anthropic.messages.count_tokens(model="m", messages=messages)  # type: ignore[arg-type]
+        agent.anthropic.messages.create(model="m", messages=messages, max_tokens=1)  # type: ignore[arg-type]
+        sizes[switch] = agent.turns()[0]["prompt_tokens"]
+        assert counted.input_tokens == sizes[switch]
+        listed = engine.get(f"/v1/sessions/{agent.session['id']}")
+        assert listed["render"] == {"preserve_thinking": switch}
+    assert sizes[None] == sizes[True] > sizes[False]
+    for render, named in (
+        (5, "render"),
+        ({"preserve": True}, "render.preserve"),
+        ({"preserve_thinking": 1}, "thinking"),
+    ):
+        refused = engine.client.post("/v1/sessions", json={"render": render})
+        assert refused.status_code == 400 and named in refused.text
+
+
 def test_request_record(engine: Engine) -> None:
     declaration = {"wire": {"session": ["header:x-none", "body:metadata.user_id:json(session_id)"], "parent": []}}
     agent = Agent(engine, declaration=declaration)
