@@ -18,7 +18,7 @@ from engine.front.pending import Pending
 from engine.front.records import RequestRecord
 from engine.front.selectors import wire_ids
 from engine.front.sessions import Session
-from engine.front.sides import is_side
+from engine.front.sides import side_kind
 from engine.prompt.conversation import Conversation, Prompt, Thinking
 from engine.prompt.output import Event, TextDelta, ThinkingDelta
 from engine.protocol import EditPoint, Sampling, Submit
@@ -54,7 +54,7 @@ class Generation:
     def scripted(self) -> bool:
         return self.record.scripted
 
-    async def submit(self, body: Mapping[str, Any]) -> None:
+    async def submit(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
         """Render, check against the window and hand over to the worker. Raises FtError; nothing is queued then."""
         front, ask = self.front, self.ask
         prompt, edit_points = await front.off_loop(self._render)
@@ -79,17 +79,18 @@ class Generation:
             stop_ids=list(front.language.stop_ids),
         )
         if ask.conversation is not None:
-            await self._direct(submit, ask.conversation, body, room)
+            side = side_kind(self.session.declaration, ask.conversation, headers, body)
+            await self._direct(submit, ask.conversation, side, room)
         self._pending = front.supervisor.submit(submit)
 
-    async def _direct(self, submit: Submit, conversation: Conversation, body: Mapping[str, Any], room: int) -> None:
+    async def _direct(self, submit: Submit, conversation: Conversation, kind: str | None, room: int) -> None:
         """Put the scripted turn or the grammar into `submit`."""
         language, session = self.front.language, self.session
-        side = is_side(session.declaration, conversation, body)
+        side = kind is not None
         if session.script is None:
             submit.grammar = await self.front.off_loop(lambda: language.grammar(conversation))
         else:
-            turn = session.script.turn_for(conversation, side)
+            turn = session.script.turn_for(conversation, kind)
             side = turn.side
             forced = await self.front.off_loop(lambda: language.script_tokens(turn.blocks, conversation))
             if len(forced) > room:
@@ -254,7 +255,7 @@ async def start(
     front.records.add(record)
     generation = Generation(front, session, ask, record)
     try:
-        await generation.submit(body)
+        await generation.submit(headers, body)
     except FtError as error:
         generation.fail(error)
         raise

@@ -1,28 +1,53 @@
-"""Whether a request is one of the agent's own turns or a side request (title, summary …), by its declared rules."""
+"""Whether a request is one of the agent's own turns or a side request (title, compaction …), by its declared rules."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from engine.front.selectors import first_present
 from engine.prompt.conversation import Conversation, Message, Text
 
 
-def is_side(declaration: Mapping[str, Any] | None, conversation: Conversation, body: Mapping[str, Any]) -> bool:
-    """Whether any `[[side]]` rule matches. All conditions of a rule must hold; one we do not know never does."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the conditions of a rule look at. `kind` is what the request itself says it is, where it says so."""
+
+    conversation: Conversation
+    body: Mapping[str, Any]
+    kind: str | None = None
+
+
+def side_kind(
+    declaration: Mapping[str, Any] | None,
+    conversation: Conversation,
+    headers: Mapping[str, str],
+    body: Mapping[str, Any],
+) -> str | None:
+    """The kind of the first `[[side]]` rule that matches, None for a turn of the agent.
+
+    All conditions of a rule must hold; one we do not know never does.
+    """
     rules = (declaration or {}).get("side")
     if not isinstance(rules, list):
-        return False
-    matches = [rule.get("match") for rule in rules if isinstance(rule, Mapping)]
-    return any(_all_hold(match, conversation, body) for match in matches if isinstance(match, Mapping) and match)
+        return None
+    wire = (declaration or {}).get("wire")
+    selectors = wire.get("kind") if isinstance(wire, Mapping) else None
+    kind = first_present(selectors, headers, body) if isinstance(selectors, list) else None
+    request = Request(conversation, body, kind)
+    for rule in rules:
+        match = rule.get("match") if isinstance(rule, Mapping) else None
+        if isinstance(match, Mapping) and match and all(_holds(name, value, request) for name, value in match.items()):
+            return str(rule.get("kind") or "side")
+    return None
 
 
-def _all_hold(match: Mapping[str, Any], conversation: Conversation, body: Mapping[str, Any]) -> bool:
-    return all(_holds(name, value, conversation, body) for name, value in match.items())
-
-
-def _holds(name: str, value: Any, conversation: Conversation, body: Mapping[str, Any]) -> bool:
+def _holds(name: str, value: Any, request: Request) -> bool:
+    conversation, body = request.conversation, request.body
+    if name == "kind":
+        return isinstance(value, str) and request.kind == value
     if name == "tools":
         return isinstance(value, int) and len(conversation.tools) == value
     if name == "body" and isinstance(value, str):

@@ -14,7 +14,7 @@ from engine.prompt.dialects.contract import visible_name
 from engine.prompt.output import new_call_id
 from engine.prompt.script_format import (
     Candidate,
-    Line,
+    Lines,
     ScriptedBlock,
     ScriptedCall,
     ScriptError,
@@ -33,12 +33,15 @@ class ScriptedTurn:
     side: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Script:
-    main: Line
-    subagents: tuple[Line, ...]
-    side: str
+    """One session's script. It remembers how far the main line was played: a compaction takes turns out of the history."""
+
+    lines: Lines
     tools: Mapping[str, tuple[Candidate, ...]]
+    _played: int = 0  # turns of the main line that were asked for
+    _removed: int = 0  # of them, those that compactions took out of the conversation
+    _compacted: bool = False  # a compaction was answered and its effect has not been seen
 
     @staticmethod
     def parse(data: Any, tools: Any = None) -> Script:
@@ -46,20 +49,23 @@ class Script:
 
         Raises ScriptError naming the place of the mistake.
         """
-        main, subagents, side = parse_lines(data)
-        return Script(main, subagents, side, parse_mapping(tools if tools is not None else {}))
+        return Script(parse_lines(data), parse_mapping(tools if tools is not None else {}))
 
-    def turn_for(self, conversation: Conversation, side: bool = False) -> ScriptedTurn:
-        """The scripted answer to a request: its number is the number of assistant turns already in the conversation.
+    def turn_for(self, conversation: Conversation, side: str | None = None) -> ScriptedTurn:
+        """The scripted answer to a request: its number is the number of assistant turns already in the conversation, and
+        of those that a compaction took out of it.
 
-        Requests without tools are side requests, and so are those the caller says are. Raises ScriptError when the script
-        has no such turn or the request lacks the tool.
+        `side` is the kind of a side request (title, compaction …), None for one of the agent's own turns; requests without
+        tools are side requests in any case. Raises ScriptError when the script has no such turn or the request lacks the
+        tool.
         """
-        if side or not conversation.tools:
-            return ScriptedTurn((Text(self.side),) if self.side else (), side=True)
+        if side is not None or not conversation.tools:
+            return self._beside(side)
         opening = _first_user_text(conversation.messages)
-        line = next((sub for sub in self.subagents if sub.match in opening), self.main)
+        line = next((sub for sub in self.lines.subagents if sub.match in opening), self.lines.main)
         number = _answered_turns(conversation.messages)
+        if line is self.lines.main:
+            number = self._number(number)
         if number >= len(line.turns):
             whose = f"the subagent line {line.match!r}" if line.match else "the main line"
             raise ScriptError(
@@ -67,6 +73,25 @@ class Script:
                 "Add turns to the script.",
             )
         return ScriptedTurn(tuple(self._block(block, conversation.tools) for block in line.turns[number]))
+
+    def _beside(self, kind: str | None) -> ScriptedTurn:
+        text = self.lines.side
+        if kind == "compaction":
+            self._compacted = True
+            text = text if self.lines.compaction is None else self.lines.compaction
+        return ScriptedTurn((Text(text),) if text else (), side=True)
+
+    def _number(self, answered: int) -> int:
+        """The turn of the main line that follows `answered` turns still in the conversation.
+
+        An agent may go on for a while after it has asked for a summary; the summary is in effect once turns are missing.
+        """
+        if self._compacted and answered + self._removed < self._played:
+            self._removed = self._played - answered
+            self._compacted = False
+        number = answered + self._removed
+        self._played = max(self._played, number + 1)
+        return number
 
     def _block(self, block: ScriptedBlock, offered: Sequence[Tool]) -> Block:
         if not isinstance(block, ScriptedCall):

@@ -2,7 +2,8 @@
 
     {"turns": [{"blocks": [{"thinking": "…"} | {"text": "…"} | {"tool": "bash", "args": {"command": "…"}}]}],
      "subagents": [{"match": "first user text contains this", "turns": […]}],
-     "side": "answer to side requests"}
+     "side": "answer to side requests",
+     "compaction": "summary answered to requests that compact the conversation; default: the answer to side requests"}
 
 A script speaks of neutral tools; a mapping, part of the harness's declaration, says how the agent's own tools express
 them: `{"read": [{"name": "Read", "args": {"file_path": "{path}"}}]}`, the first candidate that the request offers wins.
@@ -57,10 +58,20 @@ class Line:
     turns: tuple[tuple[ScriptedBlock, ...], ...]
 
 
-def parse_lines(data: Any) -> tuple[Line, tuple[Line, ...], str]:
-    """The main line, the subagents' lines and the answer to side requests. Raises ScriptError naming the mistake's place."""
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A parsed script. `compaction` None: such requests are answered like any other side request."""
+
+    main: Line
+    subagents: tuple[Line, ...]
+    side: str
+    compaction: str | None
+
+
+def parse_lines(data: Any) -> Lines:
+    """Raises ScriptError naming the mistake's place."""
     data = _table(data, "script")
-    _known(data, {"turns", "subagents", "side"}, "script")
+    _known(data, {"turns", "subagents", "side", "compaction"}, "script")
     subagents = []
     for i, entry in enumerate(_list(data.get("subagents", []), "script.subagents")):
         place = f"script.subagents[{i}]"
@@ -71,7 +82,8 @@ def parse_lines(data: Any) -> tuple[Line, tuple[Line, ...], str]:
             raise ScriptError(f"{place}.match is empty.", "Give a piece of the subagent's first user text.")
         subagents.append(Line(match, _turns(entry.get("turns"), f"{place}.turns")))
     side = _string(data.get("side", ""), "script.side")
-    return Line("", _turns(data.get("turns"), "script.turns")), tuple(subagents), side
+    compaction = _string(data["compaction"], "script.compaction") if "compaction" in data else None
+    return Lines(Line("", _turns(data.get("turns"), "script.turns")), tuple(subagents), side, compaction)
 
 
 def parse_mapping(data: Any) -> dict[str, tuple[Candidate, ...]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.front.answer import Answer, StopStrings
 from engine.front.selectors import first_present, wire_ids
-from engine.front.sides import is_side
+from engine.front.sides import side_kind
 from engine.prompt.conversation import Conversation, Message, Text, Thinking, Tool, ToolCall
 from engine.prompt.output import TextDelta, ThinkingDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 
@@ -101,6 +101,8 @@ def test_selectors(selectors: list, found: str | None) -> None:
         ({"last_block_re": "^CRITICAL"}, True),
         ({"tools": 1, "body": "output_config.format"}, True),
         ({"tools": 1, "body": "output_config.none"}, False),
+        ({"kind": "compaction", "tools": 1}, True),
+        ({"kind": "title"}, False),
         ({"phase_of_moon": "full"}, False),
         ({"system_re": "("}, False),
         ({}, False),
@@ -113,4 +115,10 @@ def test_side_rules(match: dict, side: bool) -> None:
     )
     conversation = Conversation(messages, tools=(Tool("t", "", {}),))
     body = {"output_config": {"format": {}}}
-    assert is_side({"side": [{"kind": "x", "match": match}]}, conversation, body) is side
+    headers = {"x-turn": '{"request_kind": "compaction"}'}
+    declaration = {
+        "wire": {"kind": ["header:x-turn:json(request_kind)"]},
+        "side": [{"kind": "never", "match": {"tools": 9}}, {"kind": "x", "match": match}],
+    }
+    assert side_kind(declaration, conversation, headers, body) == ("x" if side else None)
+    assert side_kind(None, conversation, headers, body) is None

@@ -68,9 +68,30 @@ def test_side_requests_and_subagents_consume_no_main_turn() -> None:
     script = Script.parse(SCRIPT, MAPPING)
     side = script.turn_for(conversation(tools=()))
     assert side.side and side.blocks == (Text("A title"),)
-    assert script.turn_for(conversation(), side=True).side
+    assert script.turn_for(conversation(), side="title").side
     child = Conversation((Message("user", (Text("please count the files"),)),), conversation().tools)
     assert script.turn_for(child).blocks == (Text("three"),)
+
+
+def test_a_compaction_takes_turns_out_of_the_history() -> None:
+    turns = [{"blocks": [{"text": f"turn {number}"}]} for number in range(8)]
+    script = Script.parse({"turns": turns, "side": "A title", "compaction": "So far."})
+
+    def played(answered: int) -> str:
+        history = [message for _ in range(answered) for message in (assistant(), USER)]
+        (block,) = script.turn_for(conversation(*history)).blocks
+        assert isinstance(block, Text)
+        return block.text
+
+    assert [played(number) for number in range(4)] == ["turn 0", "turn 1", "turn 2", "turn 3"]
+    assert script.turn_for(conversation(tools=()), "compaction").blocks == (Text("So far."),)
+    assert script.turn_for(conversation(), "title").blocks == (Text("A title"),)
+    assert played(4) == "turn 4", "the agent goes on before it uses the summary"
+    assert [played(1), played(1), played(2)] == ["turn 5", "turn 5", "turn 6"], "a request sent again is answered again"
+    script.turn_for(conversation(), "compaction")
+    assert played(0) == "turn 7"
+    plain = Script.parse({"turns": turns, "side": "A title"})
+    assert plain.turn_for(conversation(tools=()), "compaction").blocks == (Text("A title"),)
 
 
 def test_running_out_and_missing_tools_are_errors() -> None:
@@ -91,6 +112,7 @@ def test_running_out_and_missing_tools_are_errors() -> None:
         ({"turns": [{"blocks": [{"text": 1}]}]}, None, r"blocks\[0\].text must be a string, not int"),
         ({"turns": [{"blocks": [{"tool": "rm"}]}]}, None, r"blocks\[0\].tool is 'rm'"),
         ({"turns": [{"blocks": [{"tool": "bash", "args": {"x": 1}}]}]}, None, r"args has an unknown key 'x'"),
+        ({"turns": [], "compaction": None}, None, "script.compaction must be a string, not nothing"),
         ({"turns": [], "subagents": [{"match": "", "turns": []}]}, None, r"subagents\[0\].match is empty"),
         ({"turns": []}, {"read": [{"args": {}}]}, r"tools.read\[0\].name must be a string, not nothing"),
         ({"turns": []}, {"fly": []}, "tools.fly maps an unknown tool"),
