@@ -1,19 +1,14 @@
-import importlib.util
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from engine.bench import fake_runner as fake
 from engine.cache.checkpoints import CheckpointStore
 from engine.cache.radix import RadixCache
 from engine.memory.arena import Arena
 from engine.memory.pools import PagePool, Pools, StatePool
 from engine.protocol import EditPoint, Submit
 from engine.scheduler.loop import Limits, Scheduler
-
-spec = importlib.util.spec_from_file_location("fake_runner", Path(__file__).parent / "fake_runner.py")
-fake = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(fake)
 
 PAGE_TOKENS = 4
 VOCAB = 5

@@ -1,6 +1,5 @@
 """The worker process through its real socket."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -12,14 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.bench import fake_runner as fake
 from engine.memory.geometry import Geometry
 from engine.protocol import VERSION, Decoder, Submit, encode
 
 HERE = Path(__file__).parent
-FAKE = HERE.parent / "scheduler" / "fake_runner.py"
-spec = importlib.util.spec_from_file_location("fake_runner", FAKE)
-fake = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(fake)
 VOCAB = 11
 
 
@@ -73,7 +69,7 @@ class Front:
         self.listener.bind(str(path))
         self.listener.listen()
         model = write_model(directory / "model", hybrid)
-        argv = [str(HERE / "worker_with_fake.py"), str(FAKE), str(layer_s), how, "--model", str(model)]
+        argv = [str(HERE / "worker_with_fake.py"), str(layer_s), how, "--model", str(model)]
         argv += ["--runtime-dir", str(directory), "--nonce", "n1", *flags]
         environ = {**os.environ, "PYTHONPATH": str(HERE.parents[2])}
         self.process = subprocess.Popen([sys.executable, "-P", *argv], env=environ, stderr=subprocess.PIPE, text=True)

@@ -1,18 +1,15 @@
 """Run as a script: the real worker process, with a model whose memory is hashes. Arguments are the worker's own, after
-the path of fake_runner.py, the seconds a layer takes, and what loading does (ok, weights, memory, hang)."""
+the seconds a layer takes and what loading does (ok, weights, memory, hang)."""
 
-import importlib.util
 import sys
 import time
 
+from engine.bench import fake_runner as fake
 from engine.errors import WeightsError
 from engine.memory.plan import build_pools
 from engine.worker import Engine, parse_config, serve
 
-path, layer_s, how = sys.argv[1], float(sys.argv[2]), sys.argv[3]
-spec = importlib.util.spec_from_file_location("fake_runner", path)
-fake = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(fake)
+layer_s, how = float(sys.argv[1]), sys.argv[2]
 
 
 def load(config, plan, progress):
@@ -31,4 +28,4 @@ def load(config, plan, progress):
     return Engine(pools, runner, 11, lambda grammar: None, lambda: (runner.computed_tokens, 3))
 
 
-sys.exit(serve(parse_config(sys.argv[4:]), load))
+sys.exit(serve(parse_config(sys.argv[3:]), load))
