@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
 from engine.prompt import grammar
-from engine.prompt.conversation import Block, Conversation, Prompt
+from engine.prompt.conversation import Block, Conversation, Message, Prompt, Text, ToolCall, ToolResult
 from engine.prompt.dialects import find
 from engine.prompt.dialects.contract import Dialect
 from engine.prompt.echo import EchoMemory
 from engine.prompt.edits import edges
+from engine.prompt.edits.template import Template
+from engine.prompt.edits.turn import Prediction
 from engine.prompt.output import OutputParser
 from engine.prompt.render import Renderer
 from engine.prompt.spell import spell
@@ -21,6 +24,8 @@ from engine.prompt.template import ChatTemplate
 from engine.prompt.tokenizer import Tokenizer, TokenStream
 from engine.protocol import EditPoint
 from engine.weights.manifest import load_manifest
+
+_UNKNOWN = "…"
 
 
 class Language:
@@ -39,6 +44,7 @@ class Language:
         preserve_thinking: bool = True,
     ) -> None:
         self.thinking = thinking
+        self.template = Template("plain")
         self.stop_ids = list(stop_ids)
         self._tokenizer = tokenizer
         self._dialect = dialect
@@ -62,6 +68,25 @@ class Language:
     def render(self, conversation: Conversation) -> Prompt:
         """Token ids and spans of the next request. Raises BadRequest when the template refuses the conversation."""
         return self._renderer.render(conversation)
+
+    def certain(self, prediction: Prediction) -> list[int]:
+        """The tokens of the predicted prompt up to the first unknown one. Raises BadRequest as `render` does.
+
+        What comes next is unknown, but not its kind: with a placeholder of that kind behind the known part, the
+        template makes its own edits, such as dropping the thinking of earlier turns.
+        """
+        known = prediction.conversation
+        unknown = _placeholder(known, prediction.expects)
+        partial = bool(known.messages) and known.messages[-1].role == unknown.role == "user"
+        if partial:  # the known part ends inside a user message
+            last = known.messages[-1]
+            messages = (*known.messages[:-1], Message("user", last.blocks + unknown.blocks))
+        else:
+            messages = (*known.messages, unknown)
+        prompt = self.render(replace(known, messages=messages))
+        place = (len(messages) - 1, len(messages[-1].blocks) - 1)
+        starts = (span.start for span in prompt.spans if (span.message, span.block) == place)
+        return prompt.tokens[: next(starts, prompt.end)]
 
     def edit_points(self, conversation: Conversation, prompt: Prompt) -> list[EditPoint]:
         """Positions in `prompt` where the next prompt may diverge, ascending, one per position."""
@@ -111,6 +136,13 @@ class Language:
     def decode(self, ids: Sequence[int]) -> str:
         """Ids to text, control tokens included."""
         return self._tokenizer.decode(ids)
+
+
+def _placeholder(known: Conversation, expects: str) -> Message:
+    if expects != "tool_result":
+        return Message("user", (Text(_UNKNOWN),))
+    calls = [block for block in known.messages[-1].blocks if isinstance(block, ToolCall)] if known.messages else []
+    return Message("tool", (ToolResult(calls[0].id if calls else "", (Text(_UNKNOWN),)),))
 
 
 def _variables(config: Path, tokenizer: Tokenizer, stop_ids: Sequence[int]) -> dict[str, Any]:
