@@ -98,6 +98,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("chunk_tokens", _count, 512, "most prompt tokens in one forward"),
     Option("threads", _count, None, "CPU threads of the worker; default: the physical cores"),
     Option("max_running_requests", _count, 8, "sequences that may be computed at once"),
+    Option(
+        "anticipate",
+        _one_of(("auto", "on", "off")),
+        "auto",
+        "compute the expected next prompt ahead; auto: not on battery",
+    ),
+    Option("hibernate_dir", _path, None, "folder that keeps computed prefixes over a restart; default: none are kept"),
+    Option("hibernate_bytes", _count, None, "most bytes in that folder"),
     Option("log", _path, None, "log file of front and worker; default: standard error"),
     Option("heartbeat_s", _seconds, 8.0, "longest silence on a stream before a heartbeat"),
     Option("stall_s", _seconds, 60.0, "no progress for this long counts as a stuck worker"),
@@ -120,6 +128,9 @@ class Settings:
     chunk_tokens: int = 512
     threads: int | None = None
     max_running_requests: int = 8
+    anticipate: str = "auto"
+    hibernate_dir: Path | None = None
+    hibernate_bytes: int | None = None
     log: Path | None = None
     heartbeat_s: float = 8.0
     stall_s: float = 60.0
@@ -157,6 +168,8 @@ _WORKER_OPTIONS = (
     "chunk_tokens",
     "threads",
     "max_running_requests",
+    "hibernate_dir",
+    "hibernate_bytes",
 )
 
 

@@ -32,17 +32,7 @@ async def messages(request: Request) -> Response:
     front: Front = request.app.state.front
     session: Session = request.state.session
     body = await fields.read_json(request)
-    conversation = anthropic_parse.conversation(body)
-    ask = Ask(
-        api="messages",
-        model=fields.get(body, "model", str) or front.model,
-        stream=bool(fields.get(body, "stream", bool)),
-        conversation=conversation,
-        max_tokens=fields.positive(body, "max_tokens"),
-        sampling=generations.with_defaults(front.sampling_defaults, fields.sampling(body)),
-        stop=fields.stop_strings(body, "stop_sequences"),
-        shows_thinking=bool(conversation.thinking),
-    )
+    ask = _ask(front, body)
     generation = await generations.start(front, session, ask, request.headers, body)
     if ask.stream:
         return EventStream(_stream(generation), generation.close, marks(generation))
@@ -59,8 +49,25 @@ async def count_tokens(request: Request) -> Response:
     front: Front = request.app.state.front
     session: Session = request.state.session
     body = await fields.read_json(request)
+    counted, original = await generations.count(front, session, _ask(front, body), request.headers, body)
+    answer: dict[str, Any] = {"input_tokens": counted}
+    if body.get("context_management") is not None:
+        answer["context_management"] = {"original_input_tokens": original}
+    return JSONResponse(answer)
+
+
+def _ask(front: Front, body: dict[str, Any]) -> Ask:
     conversation = anthropic_parse.conversation(body)
-    return JSONResponse({"input_tokens": await generations.count(front, session, conversation)})
+    return Ask(
+        api="messages",
+        model=fields.get(body, "model", str) or front.model,
+        stream=bool(fields.get(body, "stream", bool)),
+        conversation=conversation,
+        max_tokens=fields.positive(body, "max_tokens"),
+        sampling=generations.with_defaults(front.sampling_defaults, fields.sampling(body)),
+        stop=fields.stop_strings(body, "stop_sequences"),
+        shows_thinking=bool(conversation.thinking),
+    )
 
 
 async def hello(request: Request) -> Response:
@@ -89,6 +96,7 @@ async def _whole(generation: Generation) -> dict[str, Any]:
         "stop_reason": _STOP_REASONS[finished.reason],
         "stop_sequence": finished.stop_string,
         "usage": _usage(finished.usage),
+        **_applied(generation),
     }
 
 
@@ -102,6 +110,12 @@ def _message(generation: Generation) -> dict[str, Any]:
         "stop_reason": None,
         "stop_sequence": None,
     }
+
+
+def _applied(generation: Generation) -> dict[str, Any]:
+    """The context edits that were made, where the client asked for any."""
+    edits = generation.record.applied_edits
+    return {} if edits is None else {"context_management": {"applied_edits": edits}}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -180,7 +194,7 @@ async def _stream(generation: Generation) -> AsyncGenerator[bytes, None]:
     try:
         async with contextlib.aclosing(generation.events()) as items:
             async for item in items:
-                for chunk in _chunks(writer, item, generation.ask.shows_thinking):
+                for chunk in _chunks(writer, item, generation):
                     yield chunk
     except FtError as error:
         generation.fail(error)
@@ -188,9 +202,9 @@ async def _stream(generation: Generation) -> AsyncGenerator[bytes, None]:
         yield sse(body, "error")
 
 
-def _chunks(writer: _Writer, item: Item, shows_thinking: bool) -> list[bytes]:
+def _chunks(writer: _Writer, item: Item, generation: Generation) -> list[bytes]:
     if isinstance(item, Beat):
-        return _beat(writer, shows_thinking)
+        return _beat(writer, generation.ask.shows_thinking)
     if isinstance(item, TextDelta):
         return writer.text("text", item.text)
     if isinstance(item, ThinkingDelta):
@@ -204,7 +218,7 @@ def _chunks(writer: _Writer, item: Item, shows_thinking: bool) -> list[bytes]:
     if isinstance(item, Logprob):
         return []
     delta = {"stop_reason": _STOP_REASONS[item.reason], "stop_sequence": item.stop_string}
-    end = {"type": "message_delta", "delta": delta, "usage": _usage(item.usage)}
+    end = {"type": "message_delta", "delta": delta, "usage": _usage(item.usage), **_applied(generation)}
     return [*writer.close(), sse(end, "message_delta"), sse({"type": "message_stop"}, "message_stop")]
 
 

@@ -17,6 +17,7 @@ from engine.api.stream import EventStream, sse
 from engine.errors import BadRequest, Unsupported
 from engine.front.context import VERSION, Front
 from engine.front.records import RING, SCHEMA
+from engine.front.sessions import Session
 
 
 async def health(request: Request) -> Response:
@@ -88,15 +89,17 @@ async def delete_session(request: Request) -> Response:
     """DELETE /v1/sessions/{id}: its token opens nothing any more; running requests end by themselves."""
     front: Front = request.app.state.front
     front.sessions.delete(request.path_params["id"])
+    front.lines.forget(request.path_params["id"])
     front.bus.publish("session", {"session": request.path_params["id"], "change": "deleted"})
     return JSONResponse({"deleted": True})
 
 
 async def session_turns(request: Request) -> Response:
-    """GET /v1/sessions/{id}/turns: its request records, oldest first."""
+    """GET /v1/sessions/{id}/turns?limit=N&texts=1: its request records, oldest first; texts around each break if asked."""
     front: Front = request.app.state.front
     session = front.sessions.get(request.path_params["id"])
-    return JSONResponse({"schema": SCHEMA, "turns": front.records.newest(_limit(request), session.id)})
+    texts = request.query_params.get("texts", "") not in ("", "0")
+    return JSONResponse({"schema": SCHEMA, "turns": front.records.newest(_limit(request), session.id, texts)})
 
 
 async def requests(request: Request) -> Response:
@@ -127,10 +130,22 @@ async def stats(request: Request) -> Response:
             "at_worker": front.supervisor.running(),
             "sessions": len(sessions),
             "scripted": any(s.script is not None for s in sessions),
+            "anticipation": {**front.anticipation.json(), "predictions": _predictions(sessions)},
             "worker": asdict(front.supervisor.worker),
             "engine": await front.supervisor.stats(),
         }
     )
+
+
+def _predictions(sessions: list[Session]) -> dict[str, dict[str, int]]:
+    """Hits and misses of each rule over all sessions."""
+    total: dict[str, dict[str, int]] = {}
+    for session in sessions:
+        for rule, score in session.scores.rules.items():
+            counts = total.setdefault(rule, {"hits": 0, "misses": 0})
+            counts["hits"] += score.hits
+            counts["misses"] += score.misses
+    return total
 
 
 async def events(request: Request) -> Response:

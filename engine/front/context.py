@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from engine.front.anticipation import Anticipation
+from engine.front.lines import Lines
 from engine.front.metrics import Metrics
 from engine.front.records import EventBus, Records
 from engine.front.sessions import Sessions
@@ -34,7 +36,9 @@ class Front:
     records: Records
     bus: EventBus
     metrics: Metrics
+    anticipation: Anticipation
     heartbeat_s: float
+    lines: Lines = field(default_factory=Lines)
     port: int = 0
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
     started: float = field(default_factory=time.time)
@@ -57,6 +61,7 @@ class Front:
 
     async def close(self) -> None:
         """Stop the worker and the render threads."""
+        self.anticipation.close()
         with contextlib.suppress(asyncio.CancelledError):
             await self.supervisor.stop()
         self.renderers.shutdown(wait=False, cancel_futures=True)

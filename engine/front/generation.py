@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import secrets
 import time
 from array import array
@@ -11,20 +11,24 @@ from dataclasses import replace
 from typing import Any
 
 from engine.errors import FtError, OutputTooLong, PromptTooLong
+from engine.front import preparing
+from engine.front.account import Account
 from engine.front.answer import Answer, StopStrings
+from engine.front.anticipation import Reply
 from engine.front.context import Front
-from engine.front.items import Ask, Beat, Finished, Item, Logprob, Usage
+from engine.front.items import Ask, Beat, Finished, Item, Logprob
 from engine.front.pending import Pending
+from engine.front.preparing import Origin, Prepared
 from engine.front.records import RequestRecord
 from engine.front.selectors import wire_ids
 from engine.front.sessions import Session
-from engine.front.sides import side_kind
-from engine.prompt.conversation import Conversation, Prompt, Thinking
+from engine.prompt.conversation import Block, Conversation, Thinking
 from engine.prompt.output import Event, TextDelta, ThinkingDelta
-from engine.protocol import EditPoint, Sampling, Submit
+from engine.protocol import Sampling, Submit
 
 # Below this much room an answer is useless and the client should shorten its prompt; above it, less output is served.
 MIN_ROOM_TOKENS = 16
+_LOG = logging.getLogger("engine.front")
 
 
 class Generation:
@@ -34,21 +38,14 @@ class Generation:
         self.front = front
         self.session = session
         self.ask = ask
-        if ask.conversation is not None:
-            self.ask = replace(ask, conversation=session.rendering(ask.conversation))
         self.record = record
-        self.usage = Usage()
+        self.account = Account(front, session, record)
+        self.usage = self.account.usage
         self.answer = Answer()
         self._pending: Pending | None = None
         self._ids: list[int] = []
-        self._prompt: list[int] = []
-        self._began = time.monotonic()
-        self._gaps: list[float] = []
-        self._last_token = 0.0
-        session.requests += 1
-        session.running += 1
-        session.last_request = time.time()
-        front.metrics.running.inc()
+        self._origin: Origin | None = None
+        self._prepared: Prepared | None = None
 
     @property
     def scripted(self) -> bool:
@@ -56,32 +53,47 @@ class Generation:
 
     async def submit(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
         """Render, check against the window and hand over to the worker. Raises FtError; nothing is queued then."""
-        front, ask = self.front, self.ask
-        prompt, edit_points = await front.off_loop(self._render)
-        room = front.window - len(prompt.tokens)
-        self._prompt = prompt.tokens
-        self.record.render_s = round(time.monotonic() - self._began, 6)
-        self.record.prompt_tokens = self.usage.prompt = len(prompt.tokens)
-        prompt_hash = _hash(prompt.tokens)
-        self.record.resent = front.records.seen(self.record.session, prompt_hash)
-        self.record.prompt_hash = prompt_hash
+        front, session, ask = self.front, self.session, self.ask
+        origin = preparing.origin(front, session, ask, headers, body)
+        others = [line for line in front.lines.of(session.id) if line is not origin.line]
+        prepared = await front.off_loop(lambda: preparing.prepare(front, session, ask, origin, body, others))
+        tokens = prepared.prompt.tokens
+        self._origin, self._prepared = origin, prepared
+        if prepared.conversation is not None:
+            self.ask = ask = replace(ask, conversation=prepared.conversation)
+        self.account.prepared(origin, prepared)
+        room = front.window - len(tokens)
         if room < 1:
-            raise PromptTooLong(len(prompt.tokens), front.window)
+            raise PromptTooLong(len(tokens), front.window)
         if room < MIN_ROOM_TOKENS and (ask.max_tokens or MIN_ROOM_TOKENS) > room:
-            raise OutputTooLong(len(prompt.tokens), ask.max_tokens or MIN_ROOM_TOKENS, front.window)
+            raise OutputTooLong(len(tokens), ask.max_tokens or MIN_ROOM_TOKENS, front.window)
         submit = Submit(
             rid=self.record.id,
-            tokens=prompt.tokens,
+            tokens=tokens,
             max_tokens=min(ask.max_tokens or room, room),
-            session=self.session.id,
-            edit_points=edit_points,
+            session=origin.line.key,
+            edit_points=prepared.edit_points,
             sampling=ask.sampling,
             stop_ids=list(front.language.stop_ids),
         )
         if ask.conversation is not None:
-            side = side_kind(self.session.declaration, ask.conversation, headers, body)
-            await self._direct(submit, ask.conversation, side, room)
+            await self._direct(submit, ask.conversation, origin.side, room)
+        self._arrive(origin, prepared)
         self._pending = front.supervisor.submit(submit)
+
+    def _arrive(self, origin: Origin, prepared: Prepared) -> None:
+        """Hold what came against what was expected, and remember it."""
+        line, sent = origin.line, prepared.sent
+        self.front.anticipation.arrived(line, sent.tokens)
+        previous = line.sent[-1] if line.sent else None
+        if previous is not None and prepared.turn is not None and origin.side is None and not self.record.resent:
+            self.session.scores.judge(previous.expected, prepared.turn.conversation, prepared.prompt)
+        if self.session.policy.observe and prepared.broke is not None and not prepared.broke.predicted:
+            _LOG.info("session %s: a fork that no rule explains: %s", self.session.id, prepared.broke.json())
+            self.front.bus.publish(
+                "fork", {"session": self.session.id, "request": self.record.id, **prepared.broke.json()}
+            )
+        line.sent.append(sent)
 
     async def _direct(self, submit: Submit, conversation: Conversation, kind: str | None, room: int) -> None:
         """Put the scripted turn or the grammar into `submit`."""
@@ -97,7 +109,7 @@ class Generation:
                 raise OutputTooLong(len(submit.tokens), len(forced), self.front.window)
             submit.forced, submit.max_tokens = forced, max(submit.max_tokens, len(forced))
             self.record.scripted = True
-        submit.priority = "side" if side else "main"
+        submit.priority = "side" if side and kind != preparing.COMPACTION else "main"
         self.record.side = side
 
     async def events(self) -> AsyncGenerator[Item, None]:
@@ -121,7 +133,8 @@ class Generation:
                 continue
             events: list[Event] = []
             if message["t"] == "tokens":
-                self._count(message["ids"])
+                self.account.tokens(message["ids"], first=not self._ids)
+                self._ids.extend(message["ids"])
                 for entry in message.get("logprobs") or []:
                     yield self._logprob(entry)
                 text = stream.feed(message["ids"])
@@ -129,20 +142,19 @@ class Generation:
                 thinking = isinstance(events[-1], ThinkingDelta) if events else thinking
                 self.usage.thinking += len(message["ids"]) if thinking else 0
             elif message["t"] == "done":
-                reason = self._done(message)
+                reason = self.account.done(message)
                 text = stream.finish()
                 events = stops.feed([*_parse(parser, text), *(parser.finish() if parser else [])])
                 if stops.hit is None:
                     events += stops.flush()
             else:
-                self._note(message)
+                self.account.note(message)
             for event in events:
                 if isinstance(event, ThinkingDelta) and not ask.shows_thinking:
                     self.answer.add(event)
                     continue
                 last = time.monotonic()
-                if self.record.ttft_s is None:
-                    self.record.ttft_s = round(last - self._began, 6)
+                self.account.first_output()
                 self.answer.add(event)
                 yield event
             if stops.hit is not None and not reason:
@@ -153,8 +165,9 @@ class Generation:
             reason = "stop_string"
         elif reason == "stop":
             if parser is not None:
-                sent = (b for b in self.answer.blocks() if ask.shows_thinking or not isinstance(b, Thinking))
-                language.remember(tuple(sent), self._ids, self._prompt)
+                self._replied(
+                    tuple(b for b in self.answer.blocks() if ask.shows_thinking or not isinstance(b, Thinking))
+                )
             reason = "tool_use" if self.answer.tool_calls else "stop"
         self._finish(reason)
         yield Finished(reason, stops.hit, self.usage)
@@ -171,47 +184,17 @@ class Generation:
             self.front.supervisor.cancel(self.record.id)
             self._finish("client_gone")
 
-    def _render(self) -> tuple[Prompt, list[EditPoint]]:
-        language = self.front.language
-        if self.ask.conversation is None:
-            return Prompt(language.encode(self.ask.text or "")), []
-        prompt = language.render(self.ask.conversation)
-        return prompt, language.edit_points(self.ask.conversation, prompt)
-
-    def _count(self, ids: Sequence[int]) -> None:
-        now = time.monotonic()
-        if self._ids:
-            self._gaps.append((now - self._last_token) / max(1, len(ids)))
-        self._last_token = now
-        self._ids.extend(ids)
-
-    def _note(self, message: Mapping[str, Any]) -> None:
-        """Take over what `accepted` and `progress` tell."""
-        record = self.record
-        if message["t"] == "accepted":
-            record.cached_tokens, record.replayed_tokens = message["cached"], message["replayed"]
-            record.new_tokens, record.resume_at = message["new"], message["resume_at"]
-            self.usage.cached = message["cached"]
-        elif message["t"] == "progress":
-            record.prefill_done = message["done"]
-            data = {"request": record.id, "session": record.session, "done": message["done"], "total": message["total"]}
-            self.front.bus.publish("prefill", data)
-
-    def _done(self, message: Mapping[str, Any]) -> str:
-        """Take over the worker's final counts; the end reason."""
-        usage, timings, experts = message["usage"], message["timings"], message.get("experts") or {}
-        self.usage.prompt, self.usage.cached = usage["prompt"], usage["cached"]
-        self.usage.output = usage["output"]
-        record = self.record
-        record.cached_tokens, record.replayed_tokens, record.new_tokens = (
-            usage["cached"],
-            usage["replayed"],
-            usage["new"],
-        )
-        for name in ("queue_s", "restore_s", "prefill_s", "first_token_s", "decode_s"):
-            setattr(record, name, timings.get(name))
-        record.expert_hits, record.expert_misses = experts.get("hits"), experts.get("misses")
-        return str(message["reason"])
+    def _replied(self, blocks: tuple[Block, ...]) -> None:
+        """The reply is complete, and the client has `blocks` of it: what may follow is worked out beside the loop."""
+        front, origin, prepared = self.front, self._origin, self._prepared
+        assert origin is not None and prepared is not None
+        front.language.remember(blocks, self._ids, prepared.prompt.tokens)
+        if prepared.turn is None or origin.aside or (self.record.side and origin.side is None):
+            return
+        reply = Reply(blocks, len(self._ids))
+        sent, line = prepared.sent, origin.line
+        sent.tokens = sent.tokens + array("I", self._ids)
+        front.anticipation.begin(front.off_loop, self.session.policy, line, sent, prepared.turn, reply)
 
     def _logprob(self, entry: Sequence[Any]) -> Logprob:
         decode = self.front.language.decode
@@ -219,21 +202,9 @@ class Generation:
         return Logprob(decode([token]), logprob, tuple((decode([t]), p) for t, p in top or ()))
 
     def _finish(self, end: str) -> None:
-        record, session = self.record, self.session
-        record.end = "stop" if end == "stop_string" else end
-        record.total_s = round(time.monotonic() - self._began, 6)
-        record.output_tokens = self.usage.output = self.usage.output or len(self._ids)
-        gaps = sorted(self._gaps)
-        if gaps:
-            record.tpot_p50_s = gaps[len(gaps) // 2]
-            record.tpot_p95_s = gaps[min(len(gaps) - 1, len(gaps) * 95 // 100)]
-        session.running -= 1
-        session.prompt_tokens += self.usage.prompt
-        session.cached_tokens += self.usage.cached
-        session.output_tokens += self.usage.output
-        self.front.metrics.running.dec()
-        self.front.metrics.finished(record)
-        self.front.bus.publish("request", record.json())
+        if self._origin is not None:
+            self._origin.line.last = time.monotonic()
+        self.account.close(end, len(self._ids))
 
 
 async def start(
@@ -266,10 +237,12 @@ async def start(
     return generation
 
 
-async def count(front: Front, session: Session, conversation: Conversation) -> int:
-    """Prompt tokens of a conversation as `start` would send it."""
-    conversation = session.rendering(conversation)
-    return len((await front.off_loop(lambda: front.language.render(conversation))).tokens)
+async def count(
+    front: Front, session: Session, ask: Ask, headers: Mapping[str, str], body: Mapping[str, Any]
+) -> tuple[int, int]:
+    """Prompt tokens as `start` would send them, and as they would be without the client's context edits."""
+    origin = preparing.origin(front, session, ask, headers, body)
+    return await front.off_loop(lambda: preparing.count(front, session, ask, origin, body))
 
 
 def with_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Sampling:
@@ -283,7 +256,3 @@ def _parse(parser: Any, text: str) -> list[Event]:
     if not text:
         return []
     return list(parser.feed(text)) if parser is not None else [TextDelta(text)]
-
-
-def _hash(tokens: Sequence[int]) -> str:
-    return hashlib.sha256(array("I", tokens).tobytes()).hexdigest()[:16]

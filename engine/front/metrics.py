@@ -22,13 +22,14 @@ class Metrics:
         )
         self.total = Histogram("ft_request_seconds", "Whole request", buckets=_SECONDS, registry=self.registry)
         self.heartbeats = Counter("ft_heartbeats", "Heartbeats sent", registry=self.registry)
+        self.anticipated = Counter("ft_anticipated_tokens", "Prompt tokens computed ahead", registry=self.registry)
         self.worker_restarts = Counter("ft_worker_restarts", "Worker restarts after a failure", registry=self.registry)
         self.ready = Gauge("ft_worker_ready", "1 while the worker is ready", registry=self.registry)
 
     def finished(self, record: RequestRecord) -> None:
         """Count one finished request."""
         self.requests.labels(record.api, record.end or "error").inc()
-        for kind in ("prompt", "cached", "replayed", "new", "output"):
+        for kind in ("prompt", "cached", "replayed", "new", "anticipated", "wasted", "output"):
             self.tokens.labels(kind).inc(getattr(record, f"{kind}_tokens") or 0)
         if record.ttft_s is not None:
             self.ttft.observe(record.ttft_s)

@@ -26,6 +26,9 @@ class RequestRecord:
     started: float = field(default_factory=time.time)
     harness_id: str | None = None
     harness_parent: str | None = None
+    line: str | None = None  # the conversation within the session that this request continues
+    kind: str | None = None  # title, compaction … as declared or said on the wire; None: a turn of the agent
+    epoch: str | None = None
     user_agent: str | None = None
     prompt_hash: str | None = None
     resent: bool | None = None
@@ -35,6 +38,10 @@ class RequestRecord:
     cached_tokens: int | None = None
     replayed_tokens: int | None = None
     new_tokens: int | None = None
+    anticipated_tokens: int | None = None  # of the cached ones, those that only anticipation had computed
+    wasted_tokens: int | None = None  # anticipated for this line and of no use to this request
+    broke_at: dict[str, Any] | None = None  # where the prompt left what its line had sent; None: it continued it
+    applied_edits: list[dict[str, Any]] | None = None
     resume_at: int | None = None
     output_tokens: int | None = None
     prefill_done: int | None = None
@@ -58,9 +65,13 @@ class RequestRecord:
     end: str | None = None  # stop | length | tool_use | client_gone | cancelled | error; None while running
     error: str | None = None
     watchdog_s: float | None = None  # the client's limit on silence before the first byte
+    texts: dict[str, str] | None = None  # around `broke_at`, the old and the new; shown only when asked for
 
-    def json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+    def json(self, texts: bool = False) -> dict[str, Any]:
+        record = {"schema": SCHEMA, **asdict(self)}
+        if not texts:
+            del record["texts"]
+        return record
 
 
 class Records:
@@ -77,10 +88,10 @@ class Records:
         recent = list(self._ring)[-64:]
         return any(r.prompt_hash == prompt_hash and r.session == session for r in recent)
 
-    def newest(self, limit: int = RING, session: str | None = None) -> list[dict[str, Any]]:
+    def newest(self, limit: int = RING, session: str | None = None, texts: bool = False) -> list[dict[str, Any]]:
         """Oldest first, at most `limit`, of one session when given."""
         chosen = [r for r in self._ring if session is None or r.session == session]
-        return [r.json() for r in chosen[-limit:]] if limit > 0 else []
+        return [r.json(texts) for r in chosen[-limit:]] if limit > 0 else []
 
     def running(self) -> int:
         return sum(1 for r in self._ring if r.end is None)

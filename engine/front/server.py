@@ -16,6 +16,7 @@ import uvicorn
 
 from engine.api.app import make_app
 from engine.errors import FtError, NotFound, WeightsError, WorkerGone
+from engine.front.anticipation import Anticipation
 from engine.front.context import VERSION, Front
 from engine.front.metrics import Metrics
 from engine.front.records import EventBus, Records
@@ -55,23 +56,26 @@ def serve(settings: Settings) -> int:
     try:
         with listen(settings.host, settings.port) as sock:
             bus, metrics = EventBus(), Metrics()
+            language = _language(directory)
+            supervisor = Supervisor(
+                arguments=settings.worker_flags(directory),
+                socket=runtime.path / "worker.sock",
+                log=settings.log,
+                bus=bus,
+                metrics=metrics,
+                stall_s=settings.stall_s,
+            )
             front = Front(
                 model=manifest.name,
-                language=_language(directory),
+                language=language,
                 sampling_defaults=dict(manifest.sampling_defaults),
                 planned_window=plan.window_tokens,
-                supervisor=Supervisor(
-                    arguments=settings.worker_flags(directory),
-                    socket=runtime.path / "worker.sock",
-                    log=settings.log,
-                    bus=bus,
-                    metrics=metrics,
-                    stall_s=settings.stall_s,
-                ),
-                sessions=Sessions(secrets.token_urlsafe(32)),
+                supervisor=supervisor,
+                sessions=Sessions(secrets.token_urlsafe(32), language.template),
                 records=Records(),
                 bus=bus,
                 metrics=metrics,
+                anticipation=Anticipation(settings.anticipate, language, supervisor, metrics),
                 heartbeat_s=settings.heartbeat_s,
                 port=sock.getsockname()[1],
             )

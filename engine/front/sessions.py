@@ -11,7 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.errors import BadRequest, NotFound
+from engine.front.scores import Scores
 from engine.prompt.conversation import Conversation
+from engine.prompt.edits.policy import EditPolicy
+from engine.prompt.edits.template import Template
 from engine.prompt.script import Script
 
 MAX_SESSIONS = 1024
@@ -24,10 +27,13 @@ class Session:
 
     id: str
     token: str
+    policy: EditPolicy
     harness: str = ""
     name: str = ""
     project: str = ""
     declaration: dict[str, Any] | None = None
+    version: str = ""
+    config: dict[str, Any] = field(default_factory=dict)  # settings of the agent that its declared rules name
     script: Script | None = None
     watchdog_s: float | None = None  # the agent's limit on silence before the first byte, as its launcher set it
     preserve_thinking: bool | None = None  # `render.preserve_thinking`; None: the model's default
@@ -38,6 +44,9 @@ class Session:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    anticipated_tokens: int = 0
+    wasted_tokens: int = 0
+    scores: Scores = field(default_factory=Scores)  # how often each rule predicted the next prompt
     # What `previous_response_id` refers to: response id -> all input and output items up to it, oldest first.
     responses: OrderedDict[str, list[dict[str, Any]]] = field(default_factory=OrderedDict)
 
@@ -62,6 +71,8 @@ class Session:
             "project": self.project or None,
             "scripted": self.script is not None,
             "declared": self.declaration is not None,
+            "version": self.version or None,
+            "observe": self.policy.observe,
             "watchdog_s": self.watchdog_s,
             "render": {"preserve_thinking": self.preserve_thinking},
             "created": self.created,
@@ -71,20 +82,28 @@ class Session:
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
+            "anticipated_tokens": self.anticipated_tokens,
+            "wasted_tokens": self.wasted_tokens,
+            "predictions": self.scores.json(),
         }
 
 
 class Sessions:
     """All sessions of this engine process, plus the one that serves requests made with the admin token."""
 
-    def __init__(self, admin_token: str) -> None:
+    def __init__(self, admin_token: str, template: Template) -> None:
         self.admin_token = admin_token
-        self.default = Session(id="", token=admin_token)
+        self._template = template
+        self.default = Session(id="", token=admin_token, policy=EditPolicy.compose(None, template))
         self._by_id: dict[str, Session] = {}
 
     def create(self, fields: dict[str, Any]) -> Session:
-        """Register a session from the body of POST /v1/sessions. Raises BadRequest on a wrong type or a bad script."""
-        for key, kind in (("harness", str), ("name", str), ("project", str), ("declaration", dict), ("script", dict)):
+        """Register a session from the body of POST /v1/sessions.
+
+        Raises BadRequest on a wrong type, a bad script, or a declaration that does not validate, naming the field.
+        """
+        texts = dict.fromkeys(("harness", "version", "name", "project"), str)
+        for key, kind in (*texts.items(), ("declaration", dict), ("config", dict), ("script", dict)):
             if fields.get(key) is not None and not isinstance(fields[key], kind):
                 raise BadRequest(f"{key}: expected {'an object' if kind is dict else 'a string'}.")
         watchdog_s = fields.get("watchdog_s")
@@ -93,16 +112,22 @@ class Sessions:
         if len(self._by_id) >= MAX_SESSIONS:
             raise BadRequest(f"There are {MAX_SESSIONS} sessions already.", "Delete one: DELETE /v1/sessions/<id>.")
         declaration, script = fields.get("declaration"), fields.get("script")
+        preserve = _preserve_thinking(fields.get("render"))
+        version = fields.get("version") or ""
+        template = self._template if preserve is None else replace(self._template, preserving=preserve)
         session = Session(
             id="s-" + base64.b32encode(secrets.token_bytes(7))[:10].decode().lower(),
             token="ft_sess_" + secrets.token_urlsafe(32),
+            policy=EditPolicy.compose(declaration, template, version or None),
             harness=fields.get("harness") or "",
             name=fields.get("name") or "",
             project=fields.get("project") or "",
             declaration=declaration,
+            version=version,
+            config=fields.get("config") or {},
             script=Script.parse(script, (declaration or {}).get("tools")) if script is not None else None,
             watchdog_s=watchdog_s,
-            preserve_thinking=_preserve_thinking(fields.get("render")),
+            preserve_thinking=preserve,
         )
         self._by_id[session.id] = session
         return session

@@ -81,7 +81,8 @@ class Worker:
             self.jobs[submit.rid] = job
             n = len(submit.tokens)
             counts = {"prompt": n, "cached": n // 2, "replayed": 0, "new": n - n // 2, "resume_at": n // 2}
-            self.send({"t": "accepted", "rid": submit.rid, **counts})
+            counts |= {"anticipated": n // 4, "wasted": 1}
+            self.send({"t": "accepted", "rid": submit.rid, "tier": "ram", **counts})
             if job.mode == "error":
                 self.send(
                     {"t": "error", "rid": submit.rid, "code": "FT-E0500 worker-error", "message": "No.", "hint": ""}
@@ -100,6 +101,9 @@ class Worker:
                 job.progress_s = now
                 self.send({"t": "progress", "rid": rid, "done": 1, "total": len(job.submit.tokens)})
             return
+        if job.submit.max_tokens == 0:
+            self.finish(rid, "stop")
+            return
         if job.sent >= 2:
             self.misbehave(job.mode)
         job.next_s = now + job.gap_s
@@ -117,6 +121,7 @@ class Worker:
         job = self.jobs.pop(rid)
         n = len(job.submit.tokens)
         usage = {"prompt": n, "cached": n // 2, "replayed": 0, "new": n - n // 2, "output": job.sent}
+        usage |= {"anticipated": n // 4, "wasted": 1, "tier": "ram"}
         timings = dict.fromkeys(("queue_s", "restore_s", "prefill_s", "first_token_s", "decode_s"), 0.001)
         end = {"reason": reason, "stop_id": None, "timings": timings, "usage": usage}
         self.send({"t": "done", "rid": rid, **end, "experts": {"hits": 3, "misses": 1}})

@@ -1,0 +1,211 @@
+"""While a tool runs or a person reads: the next prompt, as far as it is known, is computed before it is asked for.
+
+A prediction is never trusted: the next request is matched token by token, so a wrong one costs idle time only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from array import array
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.errors import FtError
+from engine.front.lines import Expected, Line, Sent, common_prefix
+from engine.front.metrics import Metrics
+from engine.front.supervisor import Supervisor
+from engine.prompt.conversation import Block, Prompt, Span
+from engine.prompt.edits.policy import EditPolicy, Prediction, Turn
+from engine.prompt.language import Language
+from engine.protocol import EditPoint, Submit
+
+MODES = ("auto", "on", "off")
+POWER = Path("/sys/class/power_supply")
+_BATTERY_LOOK_S = 30.0
+_SILENCE_S = 3600.0
+_LOG = logging.getLogger("engine.front")
+
+OffLoop = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Tokens: computed ahead, of them used by a request, of them of no use to the request that came. And submits."""
+
+    submitted: int = 0
+    computed: int = 0
+    used: int = 0
+    wasted: int = 0
+
+
+class Anticipation:
+    """Predicts and submits, at the lowest priority. All methods are called from the event loop."""
+
+    def __init__(
+        self, mode: str, language: Language, supervisor: Supervisor, metrics: Metrics, power: Path = POWER
+    ) -> None:
+        self.mode = mode
+        self.counts = Counts()
+        self._language = language
+        self._supervisor = supervisor
+        self._metrics = metrics
+        self._power = power
+        self._battery = False
+        self._battery_seen = float("-inf")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def allowed(self) -> bool:
+        """Whether work may be done ahead now: the switch, the worker, and mains power."""
+        if self.mode == "off" or self._closed or self._supervisor.worker.state != "ready":
+            return False
+        return self.mode == "on" or not self._on_battery()
+
+    def begin(self, off_loop: OffLoop, policy: EditPolicy, line: Line, sent: Sent, turn: Turn, reply: Reply) -> None:
+        """Work out what follows `reply`, in the background; compute it if allowed. `sent` must be the line's newest."""
+        if self._closed:
+            return
+        task = asyncio.create_task(self._anticipate(off_loop, policy, line, sent, turn, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def arrived(self, line: Line, tokens: array[int]) -> None:
+        """A request of this line came: what was being computed for another continuation is dropped."""
+        for rid, ahead in list(line.background.items()):
+            if common_prefix(ahead, tokens) < len(ahead):
+                self._supervisor.cancel(rid)
+
+    def close(self) -> None:
+        """Nothing is computed ahead any more."""
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def json(self) -> dict[str, Any]:
+        counts = self.counts
+        return {
+            "mode": self.mode,
+            "allowed": self.allowed(),
+            "submitted": counts.submitted,
+            "computed": counts.computed,
+            "used": counts.used,
+            "wasted": counts.wasted,
+        }
+
+    async def _anticipate(
+        self, off_loop: OffLoop, policy: EditPolicy, line: Line, sent: Sent, turn: Turn, reply: Reply
+    ) -> None:
+        try:
+            plans = await off_loop(lambda: self._plan(policy, turn, reply))
+        except FtError as error:
+            _LOG.info("nothing is anticipated for %s: %s", line.key, error)
+            return
+        sent.expected = [plan.expected for plan in plans]
+        if not self.allowed() or not line.sent or line.sent[-1] is not sent:
+            return
+        fresh = [p for p in plans if common_prefix(p.expected.tokens, sent.tokens) < len(p.expected.tokens)]
+        for rid in list(line.background):
+            self._supervisor.cancel(rid)
+        async with asyncio.TaskGroup() as group:
+            for number, plan in enumerate(fresh):
+                group.create_task(self._compute(line, plan, supersedes=number == 0))
+
+    def _plan(self, policy: EditPolicy, turn: Turn, reply: Reply) -> list[Plan]:
+        """The predictions as tokens, each once. Runs beside the event loop."""
+        plans: list[Plan] = []
+        for prediction in policy.predict(turn, reply.blocks, reply.completion_tokens):
+            tokens = self._language.certain(prediction)
+            if not tokens or any(list(p.expected.tokens) == tokens for p in plans):
+                continue
+            expected = Expected(prediction.rule, prediction.edge, prediction.expects, array("I", tokens))
+            plans.append(Plan(expected, self._points(policy, turn, prediction, tokens)))
+        return plans
+
+    def _points(self, policy: EditPolicy, turn: Turn, prediction: Prediction, tokens: list[int]) -> list[EditPoint]:
+        """Where checkpoints belong in a predicted prompt: the edges that it will have once it is sent, and its end."""
+        prompt = self._language.render(prediction.conversation)
+        known = common_prefix(array("I", prompt.tokens), array("I", tokens))
+        spans = [Span(s.start, min(s.end, known), s.message, s.block, s.kind) for s in prompt.spans if s.start < known]
+        known_prompt = Prompt(tokens[:known], spans, known)
+        points = policy.anchors(replace(turn, conversation=prediction.conversation, prompt=known_prompt, marks=()))
+        kept = {p.position: p for p in points if 0 < p.position < len(tokens)}
+        kept[len(tokens)] = EditPoint(len(tokens), "prompt", edge=prediction.edge)
+        return [kept[position] for position in sorted(kept)]
+
+    async def _compute(self, line: Line, plan: Plan, supersedes: bool) -> None:
+        rid = "ant" + secrets.token_hex(12)
+        submit = Submit(
+            rid=rid,
+            tokens=list(plan.expected.tokens),
+            max_tokens=0,
+            session=line.key,
+            edit_points=plan.edit_points,
+            priority="background",
+            supersedes=supersedes,
+        )
+        line.background[rid] = plan.expected.tokens
+        try:
+            pending = self._supervisor.submit(submit)
+            self.counts.submitted += 1
+            while True:
+                message = await pending.get(_SILENCE_S)
+                if message is not None and message["t"] == "done":
+                    break
+            computed = int(message["usage"]["new"])
+            self.counts.computed += computed
+            self._metrics.anticipated.inc(computed)
+        except FtError as error:
+            _LOG.info("anticipation for %s ended: %s", line.key, error)
+        finally:
+            line.background.pop(rid, None)
+            with contextlib.suppress(FtError):
+                self._supervisor.cancel(rid)
+
+    def _on_battery(self) -> bool:
+        now = time.monotonic()
+        if now - self._battery_seen > _BATTERY_LOOK_S:
+            self._battery_seen = now
+            self._battery = on_battery(self._power)
+        return self._battery
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete reply as the client has it."""
+
+    blocks: tuple[Block, ...]
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One prompt to compute ahead."""
+
+    expected: Expected
+    edit_points: list[EditPoint]
+
+
+def on_battery(power: Path) -> bool:
+    """Whether a battery is being drained. False where the system does not tell."""
+    try:
+        return any(_word(supply / "status") == "Discharging" for supply in power.iterdir() if _is_system(supply))
+    except OSError:
+        return False
+
+
+def _is_system(supply: Path) -> bool:
+    """A battery of the machine, not of a mouse or a headset."""
+    return _word(supply / "type") == "Battery" and _word(supply / "scope") != "Device"
+
+
+def _word(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,149 @@
+"""From a parsed request to what the worker is sent: whose line it is, what it means, its prompt, and where it may change."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.front.clearing import Applied, Clearing, Edits
+from engine.front.context import Front
+from engine.front.explain import Break, find_break
+from engine.front.items import Ask
+from engine.front.lines import Line, Sent
+from engine.front.sessions import Session
+from engine.front.sides import side_kind
+from engine.prompt.conversation import Conversation, Prompt, Text
+from engine.prompt.edits.policy import Turn, Wire
+from engine.protocol import EditPoint
+
+COMPACTION = "compaction"
+_OPENING_CHARS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asks: what the wire says, the kind of side request (None: a turn of the agent), and the line's key."""
+
+    wire: Wire
+    side: str | None
+    line: Line
+
+    @property
+    def aside(self) -> bool:
+        """Beside the agent's own conversation, which a compaction is not."""
+        return self.side is not None and self.side != COMPACTION
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A rendered request. `turn` is what the edit policy sees of it, None for raw text; `texts` are around the break."""
+
+    prompt: Prompt
+    edit_points: list[EditPoint]
+    sent: Sent
+    turn: Turn | None = None
+    broke: Break | None = None
+    texts: dict[str, str] | None = None
+    applied: Applied | None = None
+    original_tokens: int = 0
+
+    @property
+    def conversation(self) -> Conversation | None:
+        return self.turn.conversation if self.turn else None
+
+
+def origin(front: Front, session: Session, ask: Ask, headers: Mapping[str, str], body: Mapping[str, Any]) -> Origin:
+    """Read the wire. Called on the event loop; the line becomes the one used last."""
+    wire = session.policy.wire(headers, body)
+    side = None
+    if ask.conversation is not None:
+        side = side_kind(session.declaration, ask.conversation, headers, body)
+        if side is None and not ask.conversation.tools and session.declaration is not None:
+            side = wire.kind if wire.kind not in ("", "turn", None) else None
+    thread = wire.session or _opening(ask)
+    key = f"{session.id}/{thread}" if thread else session.id
+    if side is not None and side != COMPACTION:
+        key += f"/{side}"
+    return Origin(wire, side, front.lines.get(key, own_id=bool(wire.session)))
+
+
+def prepare(
+    front: Front, session: Session, ask: Ask, origin: Origin, body: Mapping[str, Any], others: Sequence[Line]
+) -> Prepared:
+    """Render and explain. Runs beside the event loop. Raises BadRequest for a conversation that cannot be rendered."""
+    language = front.language
+    if ask.conversation is None:
+        tokens = language.encode(ask.text or "")
+        prompt = Prompt(tokens, end=len(tokens))
+        return _explained(front, origin, others, Prepared(prompt, [], Sent.of(prompt, [])))
+    conversation = session.rendering(session.policy.canonical(ask.conversation, body))
+    rendered, prompt, clearing, original = _cleared(front, conversation, origin.line, body)
+    line, now = origin.line, time.monotonic()
+    turn = Turn(
+        conversation=rendered,
+        prompt=prompt,
+        window=front.window,
+        max_output=ask.max_tokens or front.max_output,
+        body=body,
+        config=session.config,
+        hints=origin.wire.hints,
+        idle_s=now - line.last if line.last is not None else 0.0,
+        marks=origin.wire.marks,
+    )
+    points = session.policy.anchors(turn)
+    prepared = Prepared(prompt, points, Sent.of(prompt, points), turn, original_tokens=original)
+    if clearing.edits.asked:
+        prepared.applied = clearing.applied(conversation)
+    return _explained(front, origin, others, prepared)
+
+
+def count(front: Front, session: Session, ask: Ask, origin: Origin, body: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of the prompt, and without the client's context edits. Changes nothing."""
+    assert ask.conversation is not None
+    conversation = session.rendering(session.policy.canonical(ask.conversation, body))
+    line = Line(origin.line.key, cleared=dict(origin.line.cleared))
+    _, prompt, _, original = _cleared(front, conversation, line, body)
+    return len(prompt.tokens), original
+
+
+def _cleared(
+    front: Front, conversation: Conversation, line: Line, body: Mapping[str, Any]
+) -> tuple[Conversation, Prompt, Clearing, int]:
+    """The conversation after the client's context edits, its prompt, and the tokens it would have had without them."""
+    clearing = Clearing(Edits.parse(body), line.cleared)
+    if not clearing.edits:
+        prompt = front.language.render(conversation)
+        return conversation, prompt, Clearing(clearing.edits), len(prompt.tokens)
+    rendered = clearing.apply(conversation)
+    prompt = front.language.render(rendered)
+    if clearing.decide(conversation, prompt, front.window):
+        rendered = clearing.apply(conversation)
+        prompt = front.language.render(rendered)
+    applied = clearing.applied(conversation)
+    return rendered, prompt, clearing, len(prompt.tokens) + applied.tool_tokens + applied.thinking_tokens
+
+
+def _explained(front: Front, origin: Origin, others: Sequence[Line], prepared: Prepared) -> Prepared:
+    prepared.broke = find_break(origin.line, others, prepared.prompt)
+    if prepared.broke is not None:
+        prepared.texts = prepared.broke.texts(front.language.decode)
+    return prepared
+
+
+def _opening(ask: Ask) -> str:
+    """A name for the line of a client that gives none: how its conversation begins."""
+    text = ask.text or ""
+    for message in ask.conversation.messages if ask.conversation else ():
+        text = next((b.text for b in message.blocks if isinstance(b, Text)), "") if message.role == "user" else ""
+        if text:
+            break
+    return "~" + hashlib.blake2b(text[:_OPENING_CHARS].encode(), digest_size=5).hexdigest() if text else ""
+
+
+def prompt_hash(tokens: Sequence[int]) -> str:
+    """Tells prompts apart in the records."""
+    return hashlib.sha256(array("I", tokens).tobytes()).hexdigest()[:16]
