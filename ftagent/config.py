@@ -50,6 +50,33 @@ def parse_count(value: Any) -> int:
     return count
 
 
+def parse_size(value: Any) -> int:
+    """`"8g"`, `"500m"` → bytes; `"off"` → 0. Raises ValueError."""
+    match = re.fullmatch(r"(\d+)\s*([mMgG])(i?[bB])?", str(value).strip())
+    if str(value).strip().lower() in ("off", "0", "false"):
+        return 0
+    if match is None:
+        raise ValueError("a size such as 8g or 500m, or off")
+    return int(match[1]) << {"m": 20, "g": 30}[match[2].lower()]
+
+
+def parse_anticipate(value: Any) -> str:
+    word = {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+    if word not in ("auto", "on", "off"):
+        raise ValueError("auto, on or off")
+    return str(word)
+
+
+def parse_switch(value: Any) -> bool:
+    """`"on"`, `"off"`, true, false. Raises ValueError."""
+    if isinstance(value, bool):
+        return value
+    known = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+    if not isinstance(value, str) or value.strip().lower() not in known:
+        raise ValueError("on or off")
+    return known[value.strip().lower()]
+
+
 def parse_name(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("a non-empty text")
@@ -75,10 +102,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("model", parse_name, "smollm2-moe", "model served and used when none is named", inert=True),
     Option("ctx", parse_tokens, None, "context window told to the agent; default: the engine's", inert=True),
     Option("max_output", parse_tokens, None, "output cap told to the agent; default: an eighth of the window, at most 32k", inert=True),
+    Option("preserve_thinking", parse_switch, True, "keep the reasoning of earlier turns in the prompt, where the model's template can", inert=True),
+    Option("edit_hints", parse_switch, True, "load our extension or plugin that says what the agent will edit", inert=True),
     Option("port", parse_port, 1919, "port of the local engine"),
     Option("kv", parse_tokens, None, "KV tokens over all sessions when an engine is started"),
     Option("threads", parse_count, None, "CPU threads of the engine"),
     Option("moe_backend", parse_name, None, "expert backend of the engine"),
+    Option("anticipate", parse_anticipate, "auto", "compute the expected next prompt while a tool runs; auto: not on battery"),
+    Option("hibernate", parse_size, None, "disk for prefixes that outlive the engine; default: 8g, at most a tenth of the free disk"),
     Option("models_dir", parse_name, None, "folder of the models"),
     Option("engine", parse_name, None, "URL of an engine that runs elsewhere"),
     Option("wait", parse_count, 60, "seconds without progress after which waiting for the engine ends"),
@@ -100,6 +131,9 @@ class Settings:
     def optional_text(self, name: str) -> str | None:
         value = self.values[name]
         return None if value is None else str(value)
+
+    def switch(self, name: str) -> bool:
+        return bool(self.values[name])
 
     def number(self, name: str) -> int:
         return int(self.values[name])

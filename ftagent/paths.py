@@ -44,6 +44,11 @@ class Paths:
         return self.data / "models"
 
     @property
+    def checkpoints(self) -> Path:
+        """What the engine keeps of sessions over a restart."""
+        return self.data / "checkpoints"
+
+    @property
     def engine_file(self) -> Path:
         return self.runtime / "engine.json"
 
