@@ -12,18 +12,18 @@ import secrets
 import time
 from array import array
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
-from engine.front.lines import Expected, Line, Sent, common_prefix
+from engine.front.lines import Line, Sent, common_prefix
 from engine.front.metrics import Metrics
+from engine.front.plans import Plan, Reply, plans_of
 from engine.front.supervisor import Supervisor
-from engine.prompt.conversation import Block, Prompt, Span
-from engine.prompt.edits.policy import EditPolicy, Prediction, Turn
+from engine.prompt.edits.policy import EditPolicy, Turn
 from engine.prompt.language import Language
-from engine.protocol import EditPoint, Submit
+from engine.protocol import Submit
 
 MODES = ("auto", "on", "off")
 POWER = Path("/sys/class/power_supply")
@@ -102,7 +102,7 @@ class Anticipation:
         self, off_loop: OffLoop, policy: EditPolicy, line: Line, sent: Sent, turn: Turn, reply: Reply
     ) -> None:
         try:
-            plans = await off_loop(lambda: self._plan(policy, turn, reply))
+            plans = await off_loop(lambda: plans_of(self._language, policy, turn, reply))
         except FtError as error:
             _LOG.info("nothing is anticipated for %s: %s", line.key, error)
             return
@@ -115,28 +115,6 @@ class Anticipation:
         async with asyncio.TaskGroup() as group:
             for number, plan in enumerate(fresh):
                 group.create_task(self._compute(line, plan, supersedes=number == 0))
-
-    def _plan(self, policy: EditPolicy, turn: Turn, reply: Reply) -> list[Plan]:
-        """The predictions as tokens, each once. Runs beside the event loop."""
-        plans: list[Plan] = []
-        for prediction in policy.predict(turn, reply.blocks, reply.completion_tokens):
-            tokens = self._language.certain(prediction)
-            if not tokens or any(list(p.expected.tokens) == tokens for p in plans):
-                continue
-            expected = Expected(prediction.rule, prediction.edge, prediction.expects, array("I", tokens))
-            plans.append(Plan(expected, self._points(policy, turn, prediction, tokens)))
-        return plans
-
-    def _points(self, policy: EditPolicy, turn: Turn, prediction: Prediction, tokens: list[int]) -> list[EditPoint]:
-        """Where checkpoints belong in a predicted prompt: the edges that it will have once it is sent, and its end."""
-        prompt = self._language.render(prediction.conversation)
-        known = common_prefix(array("I", prompt.tokens), array("I", tokens))
-        spans = [Span(s.start, min(s.end, known), s.message, s.block, s.kind) for s in prompt.spans if s.start < known]
-        known_prompt = Prompt(tokens[:known], spans, known)
-        points = policy.anchors(replace(turn, conversation=prediction.conversation, prompt=known_prompt, marks=()))
-        kept = {p.position: p for p in points if 0 < p.position < len(tokens)}
-        kept[len(tokens)] = EditPoint(len(tokens), "prompt", edge=prediction.edge)
-        return [kept[position] for position in sorted(kept)]
 
     async def _compute(self, line: Line, plan: Plan, supersedes: bool) -> None:
         rid = "ant" + secrets.token_hex(12)
@@ -173,22 +151,6 @@ class Anticipation:
             self._battery_seen = now
             self._battery = on_battery(self._power)
         return self._battery
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A complete reply as the client has it."""
-
-    blocks: tuple[Block, ...]
-    completion_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One prompt to compute ahead."""
-
-    expected: Expected
-    edit_points: list[EditPoint]
 
 
 def on_battery(power: Path) -> bool:

@@ -14,10 +14,10 @@ from engine.errors import FtError, OutputTooLong, PromptTooLong
 from engine.front import preparing
 from engine.front.account import Account
 from engine.front.answer import Answer, StopStrings
-from engine.front.anticipation import Reply
 from engine.front.context import Front
 from engine.front.items import Ask, Beat, Finished, Item, Logprob
 from engine.front.pending import Pending
+from engine.front.plans import Reply
 from engine.front.preparing import Origin, Prepared
 from engine.front.records import RequestRecord
 from engine.front.selectors import wire_ids
