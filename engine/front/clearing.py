@@ -59,7 +59,7 @@ class Edits:
             raise BadRequest("context_management: expected an object.")
         thinking: ThinkingEdit | None = None
         tool_uses: ToolUseEdit | None = None
-        listed = management.get("edits") or []
+        listed = management.get("edits", [])
         if not isinstance(listed, list):
             raise BadRequest("context_management.edits: expected a list.")
         for i, edit in enumerate(listed):
