@@ -94,7 +94,8 @@ class Submit:
     supersedes: bool = False  # background only: older background work of the same line is dropped first
 
     def message(self) -> dict[str, Any]:
-        return {"t": "submit", **asdict(self)}
+        made = {"t": "submit", **{name: getattr(self, name) for name in self.__slots__}}  # asdict would copy each token
+        return {**made, "edit_points": [asdict(p) for p in self.edit_points], "sampling": asdict(self.sampling)}
 
     @staticmethod
     def parse(message: dict[str, Any]) -> Submit:
