@@ -1,25 +1,27 @@
 """Which saved recurrent states are kept under a hard byte cap.
 
-Eviction goes by replay cost: tokens to the nearest surviving checkpoint before it, times the weight of its class, halved
-for every `cap`-ful of uses of the store it sat through unused (else a dead session with long gaps would hold the store
-for ever). Three kinds are special: the last head checkpoint of a live session is never evicted; the newest checkpoint of
-a live session goes only when nothing else is left; a side request never evicts what a main request uses. A checkpoint
-whose KV page is evicted is dropped at once.
+Eviction takes what no live line wants first (see `claims`), then goes by replay cost: tokens to the nearest surviving
+checkpoint before it, times the weight of its class, halved for every `cap`-ful of uses of the store it sat through unused
+(else a dead session with long gaps would hold the store for ever). Never evicted: the last head of a live line, and a head
+that several sessions share. The newest checkpoint of a live line goes only when nothing else is left. A side request never
+evicts what a main one wants. A checkpoint whose KV page is evicted is dropped at once.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from engine.cache.claims import UNWANTED, WEIGHTS, Claims, ahead_of, base, line_of
 from engine.cache.node import Checkpoint, Node, usable
 from engine.cache.radix import Match, RadixCache
 from engine.memory.pools import StatePool
 from engine.protocol import EditPoint
 
-WEIGHTS = {"head": 16, "turn": 8, "frontier": 6, "reminder": 6, "live": 4, "prompt": 2, "decode": 1}
 LIVE_SESSION_S = 3600.0
+SIDE_SHARE = 3  # side and background work may hold 1/3 of the cap
+MIN_SIDE = 2
 
 
 class CheckpointStore:
@@ -40,11 +42,12 @@ class CheckpointStore:
         self._event = event
         self._clock = clock
         self._uses = 0
-        self._reserved: set[int] = set()
+        self._reserved: dict[int, bool] = {}  # state id -> for a side request
         self._kept: dict[int, Checkpoint] = {}  # by state id
-        self._heads: dict[str, Checkpoint] = {}  # session -> its deepest head checkpoint
-        self._tips: dict[str, Checkpoint] = {}  # session -> the checkpoint it made or used last
-        self._seen: dict[str, float] = {}  # session -> when it last used the store, least recent first
+        self._claims = Claims()
+        self._heads: dict[str, Checkpoint] = {}  # line -> its deepest head checkpoint
+        self._tips: dict[str, Checkpoint] = {}  # line -> the checkpoint it made or used last
+        self._seen: dict[str, float] = {}  # main line -> when it last used the store, least recent first
 
     @property
     def cap(self) -> int:
@@ -59,21 +62,25 @@ class CheckpointStore:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def used(self, match: Match, session: str, side: bool, edit_points: Iterable[EditPoint]) -> None:
-        """A request of `session` resumes from `match`: refreshes that one checkpoint and the session's claims, and raises
-        checkpoints of the line to the class its edit points give them."""
-        self._touch_session(session)
-        kinds = {point.position: point.kind for point in edit_points}
+    def used(self, match: Match, session: str, side: bool, edit_points: Iterable[EditPoint], line: str = "") -> None:
+        """A request resumes from `match`: refreshes that one checkpoint, and renews the claims of its line, which is
+        `session`'s own unless `line` is given, on the checkpoints at its edit points."""
+        line = line or line_of(session, "side" if side else "main")
+        self._touch_line(line)
+        if not side:
+            self._claims.forget(ahead_of(line))
+        points: dict[int, list[EditPoint]] = {}
+        for point in sorted(edit_points, key=lambda p: p.position):
+            points.setdefault(point.position // self.grid * self.grid, []).append(point)
         for checkpoint in match.line:
-            kind = kinds.get(checkpoint.position, checkpoint.kind)
-            if WEIGHTS[kind] > WEIGHTS[checkpoint.kind]:
-                checkpoint.kind = kind
+            for point in points.get(checkpoint.position, ()):
+                self._claims.add(checkpoint, line, point)
         if match.checkpoint is not None:
-            self._touch(match.checkpoint, session, side)
+            self._touch(match.checkpoint, line, side)
         for checkpoint in match.line:
             if checkpoint.kind == "head":
                 checkpoint.side = checkpoint.side and side
-                self._heads[session] = checkpoint
+                self._set_head(checkpoint, line)
 
     def reserve(self, side: bool) -> int | None:
         """A state to snapshot into, evicting when the cap is reached; None when nothing may be evicted. The caller must
@@ -81,36 +88,46 @@ class CheckpointStore:
         if not self._make_room(side) or not self._pool.free:
             return None
         state = self._pool.alloc()
-        self._reserved.add(state)
+        self._reserved[state] = side
         return state
 
     def adopt(self, state: int, side: bool) -> bool:
         """Take over a live state as a reserved one, without a copy. False when the cap leaves no room."""
         if not self._make_room(side):
             return False
-        self._reserved.add(state)
+        self._reserved[state] = side
         return True
 
     def cancel(self, state: int) -> None:
         """Give a reserved state back unused."""
-        self._reserved.remove(state)
+        del self._reserved[state]
         self._pool.release(state)
 
     def commit(
-        self, cache: RadixCache, tokens: array[int], position: int, state: int, kind: str, session: str, side: bool
-    ) -> None:
-        """Keep the reserved `state` as the checkpoint after `position` tokens, unless there is one already or the KV up
-        to there is no longer cached; then the state is given back."""
-        self._reserved.remove(state)
+        self,
+        cache: RadixCache,
+        tokens: array[int],
+        position: int,
+        state: int,
+        kind: str,
+        session: str,
+        side: bool,
+        points: Sequence[EditPoint] = (),
+        line: str = "",
+    ) -> Checkpoint | None:
+        """Keep the reserved `state` as the checkpoint after `position` tokens, unless there is one already; claimed by
+        `points`, or for `kind` when there are none. None, and the state given back, when the KV up to there is no longer
+        cached."""
+        line = line or line_of(session, "side" if side else "main")
+        del self._reserved[state]
         try:
             node = cache.locate(tokens, position)
         except LookupError:
             self._pool.release(state)
-            return
+            return None
         made = next((c for c in usable(node) if c.position == position), None)
         if made is not None:
             self._pool.release(state)
-            made.kind = max(kind, made.kind, key=WEIGHTS.__getitem__)
         else:
             exact = position % self.grid == 0
             made = Checkpoint(position, node, state, kind, session, side, self._pool.state_bytes, exact)
@@ -118,27 +135,40 @@ class CheckpointStore:
             self._kept[state] = made
             self._adopt_children(made)
             self._event("checkpoint-created", {"position": position, "kind": kind})
-        self._touch_session(session)
-        self._touch(made, session, side)
-        head = self._heads.get(session)
+        self._touch_line(line)
+        self._touch(made, line, side)
+        for point in points or [EditPoint(position, kind)]:
+            self._claims.add(made, line, point)
+        head = self._heads.get(line)
         if made.kind == "head" and (head is None or head.position <= position or head.state not in self._kept):
-            self._heads[session] = made
+            self._set_head(made, line)
+        return made
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Forget a checkpoint and free its state."""
         del self._kept[checkpoint.state]
         checkpoint.node.checkpoints.pop(checkpoint.position, None)
+        self._claims.drop(checkpoint)
         for other in self._kept.values():
             if other.parent is checkpoint:
                 other.parent = checkpoint.parent
         for claims in (self._heads, self._tips):
-            for session in [s for s, c in claims.items() if c is checkpoint]:
-                del claims[session]
+            for line in [s for s, c in claims.items() if c is checkpoint]:
+                del claims[line]
         self._pool.release(checkpoint.state)
 
+    def unwanted(self, checkpoint: Checkpoint) -> bool:
+        """True when it is still kept and no real request ever used it or wants it."""
+        return self._kept.get(checkpoint.state) is checkpoint and checkpoint.side and len(checkpoint.claims) <= 1
+
+    def worth_saving(self, match: Match, line: str) -> list[Checkpoint]:
+        """The checkpoints on `match` that their lines want, and the deepest one."""
+        wanted = [c for c in match.line if c.claims]
+        return wanted if not match.line or match.line[-1] in wanted else [*wanted, match.line[-1]]
+
     def protected(self, checkpoint: Checkpoint) -> bool:
-        """True for the head checkpoint of a live session."""
-        return any(self._heads.get(session) is checkpoint for session in self._live())
+        """True for the head of a live line and for a head that several sessions share."""
+        return checkpoint.kind == "head" and id(checkpoint) in self._safe(set(self._live()))
 
     def check(self) -> None:
         """Raises AssertionError when the cap or the bookkeeping is broken."""
@@ -148,9 +178,10 @@ class CheckpointStore:
             assert checkpoint.parent is _before(checkpoint), "a checkpoint's parent is wrong"
         for claims in (self._heads, self._tips):
             assert all(self._kept.get(c.state) is c for c in claims.values())
+        self._claims.check(self._kept.values())
 
     def _make_room(self, side: bool) -> bool:
-        while self.bytes + self._pool.state_bytes > self.cap_bytes:
+        while self.bytes + self._pool.state_bytes > self.cap_bytes or (side and self._side_is_full()):
             victim = self._victim(side)
             if victim is None:
                 return False
@@ -159,38 +190,72 @@ class CheckpointStore:
             self.drop(victim)
         return True
 
+    def _side_is_full(self) -> bool:
+        held = sum(c.side for c in self._kept.values()) + sum(self._reserved.values())
+        return held >= max(MIN_SIDE, self.cap // SIDE_SHARE)
+
     def _victim(self, side: bool) -> Checkpoint | None:
-        live = self._live()
-        heads = {id(self._heads[s]) for s in live if s in self._heads}
-        tips = {id(self._tips[s]) for s in live if s in self._tips}
-        candidates = [c for c in self._kept.values() if id(c) not in heads and (c.side or not side)]
-        return min(candidates, key=lambda c: (id(c) in tips, self._worth(c), c.last_use), default=None)
+        live = set(self._live())
+        safe = self._safe(live)
+        tips = {id(c) for line, c in self._tips.items() if base(line) in live}
+        only_side = side and self._side_is_full()
+
+        def wanted(checkpoint: Checkpoint) -> bool:
+            return any(base(line) in live for line, _, _ in checkpoint.claims)
+
+        def allowed(checkpoint: Checkpoint) -> bool:
+            if id(checkpoint) in safe:
+                return False
+            return not side or checkpoint.side or not (only_side or wanted(checkpoint) or id(checkpoint) in tips)
+
+        candidates = [c for c in self._kept.values() if allowed(c)]
+        return min(candidates, key=lambda c: (id(c) in tips, wanted(c), self._worth(c), c.last_use), default=None)
 
     def _worth(self, checkpoint: Checkpoint) -> float:
         replay = checkpoint.position - (checkpoint.parent.position if checkpoint.parent else 0)
         unused = (self._uses - checkpoint.last_use) / max(1, self.cap)
-        return float(replay * WEIGHTS[checkpoint.kind] / checkpoint.bytes * 0.5**unused)
+        weight = WEIGHTS[checkpoint.kind] if checkpoint.claims else UNWANTED
+        return float(replay * weight / checkpoint.bytes * 0.5**unused)
+
+    def _safe(self, live: set[str]) -> set[int]:
+        """Ids of what is never evicted: heads of live lines, and the latest heads that several sessions use."""
+        safe = {id(c) for line, c in self._heads.items() if line in live}
+        now = self._clock()
+        shared = [
+            (max(c.sessions.values()), id(c))
+            for c in {id(c): c for c in self._kept.values() if len(c.sessions) > 1}.values()
+            if now - max(c.sessions.values()) < LIVE_SESSION_S
+        ]
+        return safe | {i for _, i in sorted(shared)[-max(1, self.cap // 4) :]}
 
     def _live(self) -> list[str]:
-        """Sessions with claims: those seen lately, at most as many as half the cap, so that claims never fill it."""
+        """Main lines with claims: those seen lately, at most as many as half the cap, so that claims never fill it."""
         now = self._clock()
-        lately = [session for session, seen in self._seen.items() if now - seen < LIVE_SESSION_S]
+        lately = [line for line, seen in self._seen.items() if now - seen < LIVE_SESSION_S]
         return lately[-max(1, self.cap // 2) :]
 
-    def _touch_session(self, session: str) -> None:
-        self._seen.pop(session, None)
-        self._seen[session] = self._clock()
+    def _set_head(self, checkpoint: Checkpoint, line: str) -> None:
+        self._heads[line] = checkpoint
+        if line == base(line):
+            checkpoint.sessions[line.partition("/")[0]] = self._clock()
+
+    def _touch_line(self, line: str) -> None:
+        main = base(line)
+        self._seen.pop(main, None)
+        self._seen[main] = self._clock()
         while len(self._seen) > 4096:
             stale = next(iter(self._seen))
             del self._seen[stale]
-            self._heads.pop(stale, None)
-            self._tips.pop(stale, None)
+            for each in (line_of(stale, "main"), line_of(stale, "side"), line_of(stale, "background")):
+                self._heads.pop(each, None)
+                self._tips.pop(each, None)
+                self._claims.forget(each)
 
-    def _touch(self, checkpoint: Checkpoint, session: str, side: bool) -> None:
+    def _touch(self, checkpoint: Checkpoint, line: str, side: bool) -> None:
         self._uses += 1
         checkpoint.last_use = self._uses
         checkpoint.side = checkpoint.side and side
-        self._tips[session] = checkpoint
+        self._tips[line] = checkpoint
 
     def _adopt_children(self, made: Checkpoint) -> None:
         made.parent = _before(made)

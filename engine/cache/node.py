@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 TOKEN_BYTES = 4
 
+Claim = tuple[str, str, str]  # line, kind, edge
+
 
 def token_array(tokens: Iterable[int]) -> array[int]:
     """Token ids as 32-bit integers, whose bytes are the keys of the tree."""
@@ -27,13 +29,20 @@ def common_tokens(a: bytes, b: bytes) -> int:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One page of KV. `key` holds the page's tokens, fewer than a full page only in a leaf. `start` is its position."""
+    """One page of KV. `key` holds the page's tokens, fewer than a full page only in a leaf. `start` is its position.
+
+    `side` says that only side or background requests used it. Positions [marked[0], marked[1]) were computed ahead for
+    line `marked_for` and nobody has used them yet.
+    """
 
     parent: Node | None
     key: bytes
     page: int
     start: int
+    side: bool = False
     last_use: int = 0
+    marked: tuple[int, int] = (0, 0)
+    marked_for: str = ""
     children: dict[bytes, Node] = field(default_factory=dict)
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # by position, start < position <= end
 
@@ -46,8 +55,9 @@ class Node:
 class Checkpoint:
     """A saved recurrent state. `exact` is false off the device's grid: equal mathematics, not equal bits.
 
-    `kind` is its class (head, turn, live, prompt, decode); `side` says that only side or background requests used it;
-    `parent` is the nearest checkpoint before it on the same line.
+    `claims` are the (line, kind, edge) that want it, `kind` is the class of the heaviest of them; `side` says that only side
+    or background requests used it; `parent` is the nearest checkpoint before it on the same line. `sessions` are those that
+    used it as their head, with the time they last did.
     """
 
     position: int
@@ -60,6 +70,8 @@ class Checkpoint:
     exact: bool = True
     last_use: int = 0
     parent: Checkpoint | None = None
+    claims: set[Claim] = field(default_factory=set)
+    sessions: dict[str, float] = field(default_factory=dict)
 
 
 def usable(node: Node) -> list[Checkpoint]:

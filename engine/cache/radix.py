@@ -7,13 +7,19 @@ locked. Two siblings never have keys of which one is a prefix of the other, so a
 from __future__ import annotations
 
 import heapq
+import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from engine.cache.marks import Marks
 from engine.cache.node import TOKEN_BYTES, Checkpoint, Node, common_tokens, usable
 from engine.memory.pools import PagePool
+
+LIVE_S = 3600.0  # what a main request used lately is not taken for background work
+UNRESUMABLE, IDLE, USED, KEPT = range(4)  # in this order pages are evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class Match:
 
 class RadixCache:
     """Single-threaded. `hybrid`: resuming needs a checkpoint. `stranded` is told each checkpoint whose last page is evicted;
-    `keep` names checkpoints whose pages are evicted last."""
+    `keep` names checkpoints whose pages are evicted last. `marks` are those of work done ahead."""
 
     def __init__(
         self,
@@ -45,6 +51,7 @@ class RadixCache:
         hybrid: bool = False,
         stranded: Callable[[Checkpoint], None] = lambda checkpoint: None,
         keep: Callable[[Checkpoint], bool] = lambda checkpoint: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.page_tokens = page_tokens
         self.hybrid = hybrid
@@ -53,12 +60,15 @@ class RadixCache:
         self._pool = pool
         self._stranded = stranded
         self._keep = keep
+        self.marks = Marks()
         self._root = Node(None, b"", -1, 0)
-        self._clock = 0
+        self._clock = 0  # counts uses
+        self._time = clock
+        self._minutes: deque[tuple[float, int]] = deque()  # what `_clock` was, each minute
 
     def match(self, tokens: array[int]) -> Match:
         """The longest cached prefix of `tokens`. Marks it as just used; takes no references."""
-        self._clock += 1
+        self._tick()
         data, page_bytes = tokens.tobytes(), self.page_tokens * TOKEN_BYTES
         limit = max(0, len(tokens) - 1)
         path: list[Node] = []
@@ -85,12 +95,13 @@ class RadixCache:
         pages = self._cover([*path[: checkpoint.node.start // self.page_tokens], checkpoint.node], checkpoint.position)
         return Match(pages, common, checkpoint, checkpoint.position, tuple(line), forks)
 
-    def insert(self, tokens: array[int], pages: list[int]) -> None:
+    def insert(self, tokens: array[int], pages: list[int], side: bool = False) -> None:
         """Make the KV of `tokens`, lying in `pages`, findable. The caller goes on to own its references.
 
-        Where the tree already has a full page of these tokens, `pages` is changed to share it.
+        Where the tree already has a full page of these tokens, `pages` is changed to share it. `side` is false when a main
+        request uses them.
         """
-        self._clock += 1
+        self._tick()
         data, page_bytes = tokens.tobytes(), self.page_tokens * TOKEN_BYTES
         node = self._root
         for i, page in enumerate(pages):
@@ -99,13 +110,14 @@ class RadixCache:
                 return
             child = node.children.get(key) or _related(node, key)
             if child is None:
-                child = Node(node, key, page, i * self.page_tokens)
+                child = Node(node, key, page, i * self.page_tokens, side)
                 node.children[key] = child
                 self._pool.retain(page)
                 self.pages += 1
             elif len(child.key) < len(key):
                 self._grow(child, key, page)
             child.last_use = self._clock
+            child.side = child.side and side
             if len(key) < page_bytes:
                 return
             if child.page != page:
@@ -116,32 +128,51 @@ class RadixCache:
 
     def locate(self, tokens: array[int], position: int) -> Node:
         """The node that holds `position` (> 0) along `tokens`. Raises LookupError when it is not cached."""
+        node = self._root
+        for node in self.path(tokens, position):
+            pass
+        if node.end < position:
+            raise LookupError(f"position {position} is not cached")
+        return node
+
+    def path(self, tokens: array[int], position: int) -> Iterator[Node]:
+        """The nodes along `tokens` that hold positions up to `position`, as far as they are cached."""
         data, page_bytes = tokens.tobytes(), self.page_tokens * TOKEN_BYTES
         node = self._root
         while node.end < position:
             key = data[node.end * TOKEN_BYTES : node.end * TOKEN_BYTES + page_bytes]
             child = node.children.get(key) or _covering(node, key, position)
             if child is None:
-                raise LookupError(f"position {position} is not cached")
+                return
+            yield child
             node = child
-        return node
 
-    def evict(self, pages: int) -> int:
-        """Free up to `pages` pages: leaves that no request holds, those nobody can resume from first, then the least
-        recently used. Returns how many were freed."""
-        heap = [(*self._rank(node), id(node), node) for node in self.nodes() if self._evictable(node)]
+    def evict(self, pages: int, most: int = KEPT) -> int:
+        """Free up to `pages` pages: leaves that no request holds, by rank, within a rank the least recently used; none
+        above rank `most`. Returns how many were freed."""
+        since = self._live_since()
+        heap = [(*self._rank(node, since), id(node), node) for node in self.nodes() if self._evictable(node)]
         heapq.heapify(heap)
         freed = 0
-        while heap and freed < pages:
+        while heap and freed < pages and heap[0][0] <= most:
             node = heapq.heappop(heap)[-1]
             parent = node.parent
             assert parent is not None
             self._remove(node)
             freed += 1
             if parent is not self._root and self._evictable(parent):
-                heapq.heappush(heap, (*self._rank(parent), id(parent), parent))
+                heapq.heappush(heap, (*self._rank(parent, since), id(parent), parent))
         self.evicted_pages += freed
         return freed
+
+    def idle_pages(self) -> int:
+        """How many pages `evict` could free at rank IDLE."""
+        since = self._live_since()
+        kept: set[int] = set()
+        for node in reversed(list(self.nodes())):
+            if id(node) in kept or self._pool.refs(node.page) > 1 or self._rank(node, since)[0] > IDLE:
+                kept |= {id(node), id(node.parent)}
+        return self.pages - len(kept - {id(self._root)})
 
     def nodes(self) -> Iterator[Node]:
         """All nodes, parents before children."""
@@ -165,6 +196,7 @@ class RadixCache:
             assert not any(b.startswith(a) for a, b in pairwise(keys)), "siblings overlap"
             assert all(c.node is node and node.start < p <= node.end for p, c in node.checkpoints.items())
         assert count == self.pages
+        self.marks.check(self.nodes())
 
     def _best_partial(self, node: Node, rest: bytes, line: list[Checkpoint]) -> tuple[Node | None, bool]:
         """(the child that shares most with `rest`, whether the tree goes on differently); adds usable checkpoints."""
@@ -196,16 +228,33 @@ class RadixCache:
     def _evictable(self, node: Node) -> bool:
         return not node.children and self._pool.refs(node.page) == 1
 
-    def _rank(self, node: Node) -> tuple[int, int]:
+    def _rank(self, node: Node, since: int) -> tuple[int, int]:
         if any(self._keep(c) for c in node.checkpoints.values()):
-            return 2, node.last_use
-        return int(bool(node.checkpoints) or not self.hybrid), node.last_use
+            return KEPT, node.last_use
+        if self.hybrid and not node.checkpoints:
+            # A leaf that nobody can resume from; an inner node is asked when its children are gone.
+            return UNRESUMABLE, node.last_use
+        return (IDLE if node.side or node.last_use < since else USED), node.last_use
+
+    def _tick(self) -> None:
+        self._clock += 1
+        now = self._time()
+        if not self._minutes or now - self._minutes[-1][0] >= 60:
+            self._minutes.append((now, self._clock))
+
+    def _live_since(self) -> int:
+        """The clock value of `LIVE_S` ago; 0 while there is none."""
+        oldest = self._time() - LIVE_S
+        while len(self._minutes) > 1 and self._minutes[1][0] <= oldest:
+            self._minutes.popleft()
+        return self._minutes[0][1] if self._minutes and self._minutes[0][0] <= oldest else 0
 
     def _remove(self, node: Node) -> None:
         assert node.parent is not None
         del node.parent.children[node.key]
         self._pool.release(node.page)
         self.pages -= 1
+        self.marks.evicted(node)
         for position, checkpoint in list(node.checkpoints.items()):
             heir = _covering(node.parent, node.key, position)
             if heir is None:

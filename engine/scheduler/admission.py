@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from engine.cache.checkpoints import WEIGHTS
+from engine.cache.claims import WEIGHTS
 from engine.cache.node import common_tokens
 from engine.cache.radix import RadixCache
 from engine.errors import BadRequest, FtError, OutputTooLong, PromptTooLong
@@ -37,13 +37,15 @@ def refusal(submit: Submit, window_tokens: int, vocab_size: int) -> FtError | No
     prompt = len(submit.tokens)
     if not prompt:
         return BadRequest("The prompt is empty.", "Send at least one token.")
-    if submit.max_tokens < 1:
+    if submit.max_tokens < (0 if submit.priority == "background" else 1):
         return BadRequest(f"max_tokens is {submit.max_tokens}.", "Ask for 1 or more.")
     if submit.priority not in RANKS:
         return BadRequest(f"priority {submit.priority!r} is not known.", f"Use one of {', '.join(RANKS)}.")
     unknown = next((point.kind for point in submit.edit_points if point.kind not in WEIGHTS), None)
     if unknown is not None:
         return BadRequest(f"edit point kind {unknown!r} is not known.", f"Use one of {', '.join(WEIGHTS)}.")
+    if any(point.quota < 0 for point in submit.edit_points):
+        return BadRequest("an edit point has a negative quota.", "Leave it out, or give 0 or more.")
     for ids in (submit.tokens, submit.forced or ()):
         if ids and (min(ids) < 0 or max(ids) >= vocab_size):
             return BadRequest(f"a token id is outside [0, {vocab_size}).", "Tokenise with this model's tokenizer.")

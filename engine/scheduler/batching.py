@@ -64,7 +64,7 @@ def make_slice(request: Request, tokens: int, page_tokens: int, snapshots: list[
         state=request.state,
         snapshots=snapshots,
     )
-    if end == len(request.tokens):
+    if end == len(request.tokens) and not request.ahead:
         made.sample = _sample(request)
     return made
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import logging
 import queue
 import time
+from array import array
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
 from engine.cache.checkpoints import CheckpointStore
+from engine.cache.node import token_array
 from engine.cache.radix import RadixCache
 from engine.errors import BadRequest, DoesNotFit, FtError, Unsupported, WorkerGone
 from engine.memory.arena import ArenaFull
 from engine.memory.pools import Pools
 from engine.protocol import Submit
 from engine.scheduler.admission import WaitingLine, fits, leader, refusal
+from engine.scheduler.anticipation import BACKGROUND, displaced, reach, spares
 from engine.scheduler.batching import Budget, make_slice, share
 from engine.scheduler.rate import Rate
-from engine.scheduler.request import RANKS, MatcherFactory, Request, Times
+from engine.scheduler.request import MatcherFactory, Request, Times
 from engine.scheduler.residency import Residency
 from engine.scheduler.step import Runner, Sampled
 
@@ -26,7 +29,6 @@ log = logging.getLogger(__name__)
 
 Emit = Callable[[dict[str, Any]], None]
 PROGRESS_EVERY_S = 1.0
-BACKGROUND = RANKS["background"]
 
 
 class StepFailed(FtError):
@@ -84,9 +86,9 @@ class Scheduler:
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._by_rid: dict[str, Request] = {}
         self._cancelled: set[str] = set()
-        self._urgent = False
+        self._arrivals: dict[str, array[int]] = {}  # prompts of real requests that are posted and not yet handled
         self._next_seq = 0
-        self._in_step: list[Request] = []
+        self._in_step: list[tuple[Request, int]] = []
         self._broken_off: set[int] = set()
         self._last_sign = 0.0
         self._stop_at: float | None = None
@@ -101,7 +103,7 @@ class Scheduler:
         if message["t"] == "cancel":
             self._cancelled.add(message["rid"])
         elif message["t"] == "submit" and message.get("priority", "main") != "background":
-            self._urgent = True
+            self._arrivals[message["rid"]] = _prompt(message)
         self._inbox.put(message)
 
     # The loop's thread
@@ -131,6 +133,7 @@ class Scheduler:
     def submit(self, submit: Submit) -> None:
         """Queue a request, or answer at once with the error why it can never be served."""
         now = self._clock()
+        self._arrivals.pop(submit.rid, None)
         error = refusal(submit, self.limits.window_tokens, self.limits.vocab_size)
         if submit.rid in self._by_rid:
             error = BadRequest(f"request {submit.rid!r} is already being served.", "Give each request its own id.")
@@ -143,6 +146,8 @@ class Scheduler:
             self._cancelled.discard(submit.rid)
             self._error(submit.rid, error)
             return
+        for old in displaced(submit, [*self.running, *self.waiting]):
+            self._finish(old, "cancelled", None)
         request = Request(submit, self._next_seq, Times(now), matcher)
         self._next_seq += 1
         self._by_rid[submit.rid] = request
@@ -168,7 +173,7 @@ class Scheduler:
             )
             for request, n in batch
         ]
-        self._in_step = [request for request, _ in batch]
+        self._in_step = batch
         self._broken_off = set()
         self._last_sign = started = self._clock()
         try:
@@ -188,7 +193,10 @@ class Scheduler:
     # One step's parts
 
     def _admit(self) -> None:
-        self._urgent = False
+        if any(r.rank < BACKGROUND for r in [*self.running, *self.waiting]):
+            # Real work finds what was computed ahead in the cache, and no request holds it.
+            for request in [r for r in self.running if r.rank == BACKGROUND]:
+                self._send_back(request)
         for request in self.waiting:
             if request.rank == BACKGROUND and any(r.rank < BACKGROUND for r in [*self.running, *self.waiting]):
                 return
@@ -200,7 +208,11 @@ class Scheduler:
                 if not self._make_way(request):
                     return
             self.waiting.remove(request)
+            if request.ahead:
+                request.truncate(reach(request, self._cache, self._pools.pages))
             self._enter(request)
+            if request.ahead and not request.remaining:
+                self._end_prefill(request)
 
     def _make_way(self, request: Request) -> bool:
         """Send a background request back for `request`; False when there is none to send."""
@@ -240,7 +252,7 @@ class Scheduler:
             {
                 "t": "accepted",
                 "rid": request.rid,
-                **{name: usage[name] for name in ("prompt", "cached", "replayed", "new")},
+                **{name: value for name, value in usage.items() if name != "output"},
                 "resume_at": request.resume_at,
             }
         )
@@ -253,7 +265,9 @@ class Scheduler:
                 try:
                     self._residency.grow(request, request.computed + n)
                 except ArenaFull:
-                    if len(self.running) == 1:
+                    if request.ahead:
+                        self._finish(request, "cancelled", None)
+                    elif len(self.running) == 1:
                         self._fail_request(request, DoesNotFit("KV memory is exhausted.", "Serve with a larger --kv."))
                     else:
                         self._send_back(max(self.running, key=lambda r: r.order))
@@ -274,10 +288,14 @@ class Scheduler:
         now = self._clock()
         if now - self._last_sign >= PROGRESS_EVERY_S:
             self._last_sign = now
-            for request in self._in_step:
+            for request, _ in self._in_step:
                 self._progress(request)
-        for request in self._in_step:
-            if request.rid in self._cancelled or (self._urgent and request.rank == BACKGROUND):
+        arrivals = list(self._arrivals.values())
+        for request, n in self._in_step:
+            if request.seq in self._broken_off:
+                continue
+            urgent = request.rank == BACKGROUND and not all(spares(prompt, request, n) for prompt in arrivals)
+            if urgent or request.rid in self._cancelled:
                 self._broken_off.add(request.seq)
         return frozenset(self._broken_off)
 
@@ -302,7 +320,11 @@ class Scheduler:
             if request.seq in sampled:
                 self._take(request, sampled[request.seq])
             else:
-                self._finish(request, "stop", None)
+                self._end_prefill(request)
+
+    def _end_prefill(self, request: Request) -> None:
+        """A request that samples nothing is complete, or as far as its pages reached."""
+        self._finish(request, "stop" if len(request.tokens) >= request.prompt_tokens else "length", None)
 
     def _take(self, request: Request, chosen: Sampled) -> None:
         """A token was chosen for `request`: append and send it, or finish. A stop id is reported, not sent."""
@@ -347,7 +369,7 @@ class Scheduler:
         error = (
             failure if isinstance(failure, FtError) else StepFailed(f"The step failed: {failure}.", "Send it again.")
         )
-        for request in self._in_step:
+        for request, _ in self._in_step:
             self._fail_request(request, error, intact=False)
 
     def _fail_request(self, request: Request, error: FtError, intact: bool = True) -> None:
@@ -368,6 +390,7 @@ class Scheduler:
             try:
                 self.submit(Submit.parse(message))
             except (TypeError, ValueError, KeyError) as failure:
+                self._arrivals.pop(message.get("rid", ""), None)
                 self._error(str(message.get("rid", "")), BadRequest(f"A submit that does not parse: {failure}."))
         elif message["t"] == "cancel":
             self.cancel(message["rid"])
@@ -381,3 +404,11 @@ class Scheduler:
 
     def _error(self, rid: str, error: FtError) -> None:
         self._emit({"t": "error", "rid": rid, "code": error.code, "message": error.message, "hint": error.hint})
+
+
+def _prompt(message: dict[str, Any]) -> array[int]:
+    """The tokens of a submit that nobody has checked yet; none when they are no tokens."""
+    try:
+        return token_array(message["tokens"])
+    except (KeyError, TypeError, OverflowError):
+        return token_array([])

@@ -46,6 +46,12 @@ def snapshot(
             "cap_bytes": store.cap_bytes,
             "evicted": store.evictions,
         },
+        "anticipation": {
+            "computed": cache.marks.computed,
+            "used": cache.marks.used,
+            "wasted": cache.marks.wasted,
+            "pending": cache.marks.pending,
+        },
         "tokens": {"prefill": scheduler.prefill_rate.total, "decode": scheduler.decode_rate.total},
         "tokens_per_s": {"prefill": scheduler.prefill_rate.per_s(), "decode": scheduler.decode_rate.per_s()},
         "experts": {"hits": experts[0], "misses": experts[1], "slots": plan.moe_slots},

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from engine.cache.claims import line_of
 from engine.cache.node import token_array
 from engine.protocol import Submit
 
@@ -75,6 +76,10 @@ class Request:
     rank: int = field(init=False)
     resume_at: int = 0
     seen_tokens: int = 0  # longest common prefix with the cache at admission
+    fresh_from: int = 0  # tokens before it were in the cache when this request entered, or are marked
+    anticipated: int = 0
+    wasted: int = 0
+    restored: bool = False  # from disk
     accepted: bool = False
     waits_for: tuple[Request, int] | None = None  # (a leader, the tokens it must have computed)
     experts_before: tuple[int, int] = (0, 0)
@@ -94,12 +99,22 @@ class Request:
 
     @property
     def output_tokens(self) -> int:
-        return len(self.tokens) - self.prompt_tokens
+        return max(0, len(self.tokens) - self.prompt_tokens)
 
     @property
     def side(self) -> bool:
         """Not the main line of its session."""
         return self.rank > 0
+
+    @property
+    def line(self) -> str:
+        """The line of claims this request belongs to."""
+        return line_of(self.submit.session, self.submit.priority)
+
+    @property
+    def ahead(self) -> bool:
+        """Computes a prompt that may come; it ends with its last token and nothing is sampled."""
+        return not self.submit.max_tokens
 
     @property
     def decoding(self) -> bool:
@@ -120,6 +135,10 @@ class Request:
         self.tokens.append(token)
         self.history.append(token)
 
+    def truncate(self, tokens: int) -> None:
+        """Compute no further than `tokens`."""
+        del self.tokens[tokens:], self.history[tokens:]
+
     def usage(self) -> dict[str, Any]:
         return {
             "prompt": self.prompt_tokens,
@@ -127,4 +146,7 @@ class Request:
             "replayed": self.seen_tokens - self.resume_at,
             "new": self.prompt_tokens - self.seen_tokens,
             "output": self.output_tokens,
+            "anticipated": self.anticipated,
+            "wasted": self.wasted,
+            "tier": ("disk" if self.restored else "ram") if self.resume_at else None,
         }

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
+
 from engine.cache.checkpoints import CheckpointStore
+from engine.cache.claims import base
 from engine.cache.placement import snapshots
-from engine.cache.radix import Match, RadixCache
+from engine.cache.radix import IDLE, KEPT, Match, RadixCache
 from engine.memory.arena import ArenaFull
 from engine.memory.pools import Pools
+from engine.protocol import EditPoint
 from engine.scheduler.request import Request
 from engine.scheduler.step import Runner
 
+ROLLING = "rolling"  # edge of the states kept at each chunk's end of background work, which may be broken off any time
 EVICT_AHEAD_PAGES = 8  # eviction scans the tree, so it frees a few more pages than are asked for
 
 
@@ -29,15 +34,18 @@ class Residency:
 
         Sets its pages, state, computed and planned snapshots. Returns the match it started from.
         """
-        match = self.cache.match(request.tokens)
+        match = self.match(request)
+        points = request.submit.edit_points
         if self.store is not None:
-            self.store.used(match, request.submit.session, request.side, request.submit.edit_points)
+            self.store.used(match, request.submit.session, request.side, points, request.line)
         for page in match.pages:
             self.pools.pages.retain(page)
         whole, inside = divmod(match.resume_at, self.pools.page_tokens)
         request.pages, request.computed = match.pages[:whole], match.resume_at
         if inside:
             self._copy_partial(request, match.pages[whole], inside)
+        request.fresh_from = max(match.tokens, request.computed)
+        self._account(request)
         if self.pools.states is not None:
             request.state = self.pools.states.alloc()
             if request.computed and match.checkpoint is not None:
@@ -45,13 +53,18 @@ class Residency:
             else:
                 self._runner.zero_state(request.state)
         if self.store is not None:
-            request.planned = snapshots(match, request.prompt_tokens, request.submit.edit_points, self.store.grid)
+            end = min(request.prompt_tokens, len(request.tokens))
+            request.planned = snapshots(match, end, points, self.store.grid, ends=not request.ahead)
         return match
+
+    def match(self, request: Request) -> Match:
+        """What is cached of `request`: all of it, when nothing is to be sampled from its last token."""
+        return self.cache.match(request.tokens + request.tokens[-1:] if request.ahead else request.tokens)
 
     def grow(self, request: Request, end: int) -> None:
         """Pages for positions [0, end), evicting from the cache as needed. Raises ArenaFull when running requests hold
         too many; then nothing is taken."""
-        request.pages += self._pages(-(-end // self.pools.page_tokens) - len(request.pages))
+        request.pages += self.take(-(-end // self.pools.page_tokens) - len(request.pages), request.ahead)
 
     def plan_snapshots(self, request: Request, end: int) -> list[tuple[int, int]]:
         """Reserve a state for each planned position in (computed, end]; returns (position, state id) and notes them as
@@ -60,18 +73,21 @@ class Residency:
             return []
         while request.planned and request.planned[0][0] <= end:
             position, kind = request.planned.pop(0)
-            state = self.store.reserve(request.side)
-            if state is not None:
-                request.pending.append((position, kind, state))
+            self._reserve(request, position, kind)
+        if request.ahead and end < len(request.tokens) and all(position < end for position, _, _ in request.pending):
+            self._reserve(request, end, ROLLING)
         return [(position, state) for position, _, state in request.pending]
 
     def commit(self, request: Request) -> None:
         """Make what is computed findable, and keep the pending snapshots."""
         tokens = request.tokens[: request.computed]
-        self.cache.insert(tokens, request.pages)
+        self.cache.insert(tokens, request.pages, request.side)
+        if request.ahead and request.fresh_from < request.computed:
+            path = self.cache.path(tokens, request.computed)
+            self.cache.marks.add(path, request.fresh_from, request.computed, request.submit.session)
+            request.fresh_from = request.computed
         for position, kind, state in request.pending:
-            assert self.store is not None
-            self.store.commit(self.cache, tokens, position, state, kind, request.submit.session, request.side)
+            self._keep(request, tokens, position, kind, state)
         request.pending.clear()
 
     def leave(self, request: Request, intact: bool = True) -> None:
@@ -94,25 +110,53 @@ class Residency:
     def _leave_state(self, request: Request, intact: bool) -> None:
         assert self.store is not None and self.pools.states is not None
         if intact and request.computed and self.store.adopt(request.state, request.side):
-            tokens = request.tokens[: request.computed]
-            session = request.submit.session
-            self.store.commit(self.cache, tokens, request.computed, request.state, "decode", session, request.side)
+            whole = request.computed == len(request.tokens)
+            kind = ("live" if whole else ROLLING) if request.ahead else "decode"
+            self._keep(request, request.tokens[: request.computed], request.computed, kind, request.state)
         else:
             self.pools.states.release(request.state)
 
-    def _pages(self, n: int) -> list[int]:
+    def _reserve(self, request: Request, position: int, kind: str) -> None:
+        assert self.store is not None
+        state = self.store.reserve(request.side)
+        if state is not None:
+            request.pending.append((position, kind, state))
+
+    def _keep(self, request: Request, tokens: array[int], position: int, kind: str, state: int) -> None:
+        """Commit one reserved state for the edit points at `position`, or for `kind` where there are none."""
+        assert self.store is not None
+        grid = self.store.grid
+        points = [p for p in request.submit.edit_points if p.position // grid * grid == position]
+        if kind == ROLLING:
+            points, kind = [EditPoint(position, "decode", 1, ROLLING)], "decode"
+        elif kind == "live" and request.ahead:
+            points.append(EditPoint(position, "live", 1, "predicted"))
+        session = request.submit.session
+        self.store.commit(self.cache, tokens, position, state, kind, session, request.side, points, request.line)
+
+    def _account(self, request: Request) -> None:
+        """A real request uses what was computed ahead; what it leaves of its own line's was for nothing."""
+        if request.ahead:
+            return
+        marks, line = self.cache.marks, base(request.line)
+        request.anticipated += marks.use(self.cache.path(request.tokens, request.computed), request.computed)
+        if not request.side and line:
+            request.wasted += marks.settle(line)
+
+    def take(self, n: int, ahead: bool = False) -> list[int]:
+        """`n` pages, evicting from the cache as needed; for work `ahead` only what nobody needs. Raises ArenaFull."""
         if n <= 0:
             return []
         pool = self.pools.pages
         if pool.free < n:
-            self.cache.evict(n - pool.free + EVICT_AHEAD_PAGES)
+            self.cache.evict(n - pool.free + EVICT_AHEAD_PAGES, IDLE if ahead else KEPT)
         return pool.alloc(n)
 
     def _copy_partial(self, request: Request, source: int, tokens: int) -> None:
         """Append a private copy of the page the request resumes in. The source is retained until then. In a pool so full
         that not even one page is left, the request starts lower: at the page, or at 0 where that needs a checkpoint."""
         try:
-            (target,) = self._pages(1)
+            (target,) = self.take(1, request.ahead)
         except ArenaFull:
             request.computed -= tokens
             if self.store is not None:

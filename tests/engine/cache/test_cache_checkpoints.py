@@ -119,7 +119,7 @@ def test_the_last_head_counts(make):
 def test_side_requests_never_evict_the_main_line(make):
     m = make(cap=3)
     main = list(range(12))
-    assert m.line(main, (4, "decode"), (8, "decode"), (12, "decode"), session="s") == [True] * 3
+    assert m.line(main, (4, "turn"), (8, "decode"), (12, "decode"), session="s") == [True] * 3
     assert m.line([5] * 40, (20, "head"), (40, "head"), session="s", side=True) == [False] * 2
     assert m.positions(main) == [4, 8, 12]
     n = make(cap=3)

@@ -52,7 +52,7 @@ class Bench:
 
     def submit(self, tokens, max_tokens=4, rid=None, points=(), **fields):
         rid = rid or f"r{len(self.submits)}"
-        points = [EditPoint(p, k) for p, k in points]
+        points = [EditPoint(*point) for point in points]
         self.submits[rid] = Submit(rid, list(tokens), max_tokens, edit_points=points, **fields)
         self.scheduler.submit(self.submits[rid])
         return rid

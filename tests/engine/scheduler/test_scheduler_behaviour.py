@@ -19,12 +19,13 @@ def test_the_next_turn_computes_only_what_is_new(bench, hybrid):
     b = bench(hybrid, pages=100, chunk_tokens=8)
     prompt = [1, 2, 3, 4, 0, 1, 2] * 5
     reply, usage = b.ask(prompt, max_tokens=5)
-    assert usage == {"prompt": 35, "cached": 0, "replayed": 0, "new": 35, "output": 5}
+    nothing_ahead = {"anticipated": 0, "wasted": 0}
+    assert usage == {"prompt": 35, "cached": 0, "replayed": 0, "new": 35, "output": 5, "tier": None, **nothing_ahead}
     computed = b.runner.computed_tokens
     follow = prompt + reply + [3, 3, 3]
     _, usage = b.ask(follow, max_tokens=1)
     # The reply's last token was never fed back, so it is new like the three after it.
-    assert usage == {"prompt": 43, "cached": 39, "replayed": 0, "new": 4, "output": 1}
+    assert usage == {"prompt": 43, "cached": 39, "replayed": 0, "new": 4, "output": 1, "tier": "ram", **nothing_ahead}
     assert b.runner.computed_tokens - computed == 4
     _, usage = b.ask(follow, max_tokens=1)
     assert usage["cached"] == 42 and usage["new"] == 1, "the same prompt again computes one token"

@@ -4,13 +4,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.protocol import Submit
+
 KINDS = ("head", "turn", "live", "prompt")
 
 
 def conversations(vocab=5):
     return st.lists(
         st.tuples(
-            st.sampled_from(["new", "append", "edit", "edit", "append", "cancel", "steps", "fail"]),
+            st.sampled_from(["new", "append", "edit", "edit", "append", "guess", "guess", "cancel", "steps", "fail"]),
             st.integers(0, 1 << 30),
             st.lists(st.integers(0, vocab - 1), min_size=1, max_size=25),
             st.integers(1, 8),
@@ -20,11 +22,36 @@ def conversations(vocab=5):
     )
 
 
+def guess(b, n, seed, tokens, transcripts):
+    """A likely next prompt, cut somewhere, computed ahead."""
+    base = transcripts[seed % len(transcripts)]
+    prompt = (base + tokens)[: max(1, seed % (len(base) + len(tokens)))][: b.window]
+    points = [(seed * k % len(prompt) + 1, KINDS[(seed + k) % 4], seed % 3) for k in range(seed % 4)]
+    fields = {"session": f"s{seed % 3}", "points": points, "supersedes": bool(seed % 2)}
+    b.submit(prompt, max_tokens=0, rid=f"r{n}", priority="background", **fields)
+    return prompt
+
+
+def arrive_meanwhile(b, rid, prompt, seed):
+    """A real request that is posted between two layers of whatever runs."""
+    late = b.submits[rid] = Submit(rid, prompt, 2, session=f"s{seed % 3}")
+    calls = iter(range(10))
+    b.runner.on_layer = lambda: b.scheduler.post(late.message()) if next(calls, None) == seed % 3 else None
+    b.scheduler.step()
+    b.runner.on_layer = lambda: None
+    b.scheduler.submit(late)
+    return prompt
+
+
 def play(b, actions, with_failures):
     transcripts = [[1, 2, 3, 0, 1]]
     pending = {}  # rid -> prompt, until its reply is known
     for n, (action, seed, tokens, amount, priority) in enumerate(actions):
-        if action in ("new", "append", "edit"):
+        if action == "guess":
+            prompt = guess(b, n, seed, tokens, transcripts)
+            if seed % 4 == 0:
+                pending[f"u{n}"] = arrive_meanwhile(b, f"u{n}", (prompt + tokens)[: b.window - 2], seed)
+        elif action in ("new", "append", "edit"):
             base = transcripts[seed % len(transcripts)] if action != "new" else []
             if action == "edit":
                 base = base[: seed % (len(base) + 1)]
@@ -57,7 +84,10 @@ def play(b, actions, with_failures):
     b.check()
     assert not b.scheduler.running and not len(b.scheduler.waiting)
     for rid in b.submits:
-        if b.of(rid, "error"):
+        if b.submits[rid].max_tokens == 0:
+            assert not b.output(rid)
+            assert b.of(rid, "error") or b.done(rid)["reason"] in ("stop", "length", "cancelled")
+        elif b.of(rid, "error"):
             assert with_failures and not b.of(rid, "done")
             assert b.of(rid, "error")[0]["code"].startswith("FT-E0501")
         else:
