@@ -11,6 +11,7 @@ from ftagent.errors import NotHere, Refused
 DEFAULT_MODEL = "smollm2-moe"
 DEFAULT_WINDOW_TOKENS = 65536
 PULLABLE = (DEFAULT_MODEL,)
+THINKING_SWITCH = "preserve_thinking"  # the variable of a chat template
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,17 @@ class LocalModel:
     @property
     def pulled(self) -> bool:
         return self.directory is not None
+
+    @property
+    def thinking_switch(self) -> bool | None:
+        """Whether the chat template can keep the reasoning of earlier turns on request; None while it is not here."""
+        if self.directory is None:
+            return None
+        try:
+            template = (self.directory / "chat_template.jinja").read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+        return THINKING_SWITCH in template
 
 
 def find_model(wanted: str, models_dir: Path, cwd: Path) -> LocalModel:

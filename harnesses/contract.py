@@ -26,6 +26,9 @@ class LaunchContext:
     max_output_tokens: int
     state_dir: Path  # this session's own folder, 0700; files of the plan go here
     silence_limit_s: int = 3600  # what the agent's watchdogs are raised to
+    edit_hints: bool = (
+        True  # load our extension or plugin, where the agent has one, that announces edits of its context
+    )
     force: bool = False  # refusals that protect (window too small, a file that redirects) become warnings
     files: Mapping[str, str] = field(default_factory=dict)  # config files found, path -> text, see `Adapter.reads`
 

@@ -43,6 +43,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     session.add_argument(
         "--script", metavar="FILE", type=Path, help="scripted replay: force the replies in this JSON file"
     )
+    session.add_argument(
+        "--preserve-thinking",
+        metavar="on|off",
+        help="keep the reasoning of earlier turns in the prompt, where the model's template can (default: on)",
+    )
     look_only = parser.add_argument_group("look first")
     look_only.add_argument("--dry-run", action="store_true", help="print the plan; needs no engine, touches nothing")
     look_only.add_argument("--json", action="store_true", help="the plan as JSON; in a launch: events on stderr")
@@ -63,6 +68,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     agent = parser.add_argument_group("agent")
     agent.add_argument("--keep-env", metavar="VAR", action="append", default=[], help="let this variable through")
     agent.add_argument("--scrub", metavar="VAR", action="append", default=[], help="take this variable out")
+    agent.add_argument(
+        "--edit-hints",
+        metavar="on|off",
+        help="our extension or plugin that says what the agent will edit (default: on)",
+    )
     agent.add_argument("--exec", action="store_true", help="become the agent: no parent, no receipt")
     agent.add_argument("--force", action="store_true", help="go on where a check refuses")
     agent.add_argument("-q", "--quiet", action="store_true")
@@ -76,7 +86,15 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError("--exec runs the agent, --no-exec and --print-env do not.", "Leave one of them out.")
     project = _project(args, context)
     settings = context.settings(
-        {"ctx": args.ctx, "max_output": args.max_output, "wait": args.wait, "engine": args.engine}, project
+        {
+            "ctx": args.ctx,
+            "max_output": args.max_output,
+            "wait": args.wait,
+            "engine": args.engine,
+            "preserve_thinking": args.preserve_thinking,
+            "edit_hints": args.edit_hints,
+        },
+        project,
     )
     choice = EngineChoice(
         settings, args.model, not args.no_start, not args.no_wait, args.force, quiet=args.quiet or args.json
@@ -97,6 +115,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         keep_env=args.keep_env,
         scrub=args.scrub,
         script=_read_script(args.script),
+        preserve_thinking=settings.switch("preserve_thinking"),
+        edit_hints=settings.switch("edit_hints"),
         force=args.force,
     )
     name = sessions.choose_name(harness.name, args.name, project, sessions.all_sessions(context.paths))
@@ -124,6 +144,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         "name": name,
         "project": str(project),
         "watchdog_s": plan.injection.watchdog_s,
+        "render": {"preserve_thinking": request.preserve_thinking},
     }
     if request.script is not None:
         body["script"] = request.script
@@ -187,6 +208,7 @@ def _build(
         window_tokens=prospect.window_tokens or DEFAULT_WINDOW_TOKENS,
         toy=prospect.model.toy,
         needs_pull=prospect.running is None and not prospect.model.pulled,
+        thinking_switch=prospect.model.thinking_switch,
     )
     texts: dict[str, str] = {}
     for path in planning.paths_to_read(request, session, engine):

@@ -31,6 +31,7 @@ class EngineState:
     window_tokens: int
     toy: bool
     needs_pull: bool = False
+    thinking_switch: bool | None = None  # whether the model's template can keep the reasoning of earlier turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class LaunchRequest:
     keep_env: Sequence[str] = ()
     scrub: Sequence[str] = ()
     script: dict[str, Any] | None = None
+    preserve_thinking: bool = True
+    edit_hints: bool = True
     force: bool = False
 
 
@@ -163,6 +166,7 @@ def launch_context(
         window_tokens=window_tokens,
         max_output_tokens=max_output_tokens,
         state_dir=session.state_dir,
+        edit_hints=request.edit_hints,
         force=request.force,
         files=files,
     )

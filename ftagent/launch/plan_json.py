@@ -58,6 +58,11 @@ def to_json(plan: Plan) -> dict[str, Any]:
             "window_source": "engine" if engine.running else "predicted",
             "max_output_tokens": plan.max_output_tokens,
         },
+        "render": {
+            "preserve_thinking": plan.request.preserve_thinking,
+            "template_switch": engine.thinking_switch,
+            "edit_hints": plan.request.edit_hints,
+        },
         "forecast": {
             "prompt_tokens": None,
             "ttft_cold_s": None,

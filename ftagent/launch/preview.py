@@ -34,6 +34,7 @@ def render(plan: Plan, width: int, style: Style, verbose: bool = False) -> str:
     lines += _field("removed from environment", removed, width, label_width=27)
     lines += ["", *_files(plan, home, width, verbose)]
     lines += _field("limits", _limits(plan), width)
+    lines += _field("reasoning", _reasoning(plan), width)
     if plan.warnings:
         lines.append("")
     for warning in plan.warnings:
@@ -98,6 +99,22 @@ def _files(plan: Plan, home: Path, width: int, verbose: bool) -> list[str]:
         if verbose:
             lines += ["     " + line for line in plan.masked(file.text).splitlines()]
     return lines
+
+
+def _reasoning(plan: Plan) -> str:
+    """What becomes of the thinking of earlier turns, and what that costs."""
+    if plan.engine.thinking_switch is False:
+        return "of earlier turns: as the model's template has it, which knows no switch"
+    where = "" if plan.engine.thinking_switch else ", where the model's template has the switch"
+    if plan.request.preserve_thinking:
+        return (
+            f"of earlier turns stays in the prompt{where}: it takes window and brings compaction earlier, and a new question "
+            "re-reads nothing (--preserve-thinking off)"
+        )
+    return (
+        f"of earlier turns leaves the prompt at each new question{where}: more window for work, and what followed it is "
+        "read again (--preserve-thinking on)"
+    )
 
 
 def _limits(plan: Plan) -> str:

@@ -16,6 +16,7 @@ from harnesses.launchdata import check_window, environment, fill, read_launch, v
 
 LAUNCH = read_launch(Path(__file__).parent)
 PROVIDER = "ft"
+PLUGIN = Path(__file__).parent / "plugin" / "edit_hints.mjs"
 OVERRIDDEN = ("model", "small_model", "enabled_providers", "disabled_providers", "share", "autoupdate")
 
 
@@ -42,6 +43,8 @@ class OpenCodeAdapter:
             "disabled_providers": [],
             "provider": {PROVIDER: _provider(context)},
         }
+        if context.edit_hints:
+            config["plugin"] = [PLUGIN.as_uri()]  # beside the user's own plugins: OpenCode joins these lists
         content = EnvVar(
             name="OPENCODE_CONFIG_CONTENT",
             value=json.dumps(config),

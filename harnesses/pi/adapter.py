@@ -15,6 +15,7 @@ from harnesses.launchdata import check_window, environment, read_launch
 
 LAUNCH = read_launch(Path(__file__).parent)
 PROVIDER = "ft"
+EXTENSION = Path(__file__).parent / "extension" / "edit_hints.mjs"
 MODEL_SETTINGS = ("defaultProvider", "defaultModel", "enabledModels")
 PATH_SETTINGS: Sequence[str] = LAUNCH.raw["path_settings"]
 COPIED: Sequence[str] = LAUNCH.raw["copied"]
@@ -49,6 +50,8 @@ class PiAdapter:
         argv = list(context.args)
         if flags.first_word(context.args) not in LAUNCH.commands:
             argv = ["--provider", PROVIDER, "--model", _model(context), *flags.without(argv, "--model")]
+            if context.edit_hints:
+                argv = ["--extension", str(EXTENSION), *argv]
             if not flags.has(argv, "--session-dir", "--no-session"):
                 argv = ["--session-dir", str(_session_folder(context)), *argv]
         return Injection(

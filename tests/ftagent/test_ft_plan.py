@@ -30,6 +30,7 @@ def test_every_agent_has_a_plan_without_being_installed(agent: str, sandbox) -> 
         "env",
         "files",
         "engine",
+        "render",
         "forecast",
         "warnings",
     }
@@ -177,3 +178,32 @@ def test_a_proxy_is_told_about_the_loopback(sandbox) -> None:
     plan = plan_of(sandbox, "pi", env={"https_proxy": "http://proxy:3128"})
     values = {variable["name"]: variable["value"] for variable in plan["env"]["set"]}
     assert "127.0.0.1" in values["NO_PROXY"]
+
+
+def test_the_plan_says_what_becomes_of_earlier_reasoning(sandbox) -> None:
+    sandbox.model("plain")
+    sandbox.model("switching")
+    folder = sandbox.ft_home / "data" / "models"
+    (folder / "plain" / "chat_template.jinja").write_text("{{ messages }}")
+    (folder / "switching" / "chat_template.jinja").write_text("{% if preserve_thinking %}{% endif %}")
+    kept = plan_of(sandbox, "pi", "-m", "switching")
+    assert kept["render"] == {"preserve_thinking": True, "template_switch": True, "edit_hints": True}
+    (sandbox.project / ".ft.toml").write_text("preserve_thinking = false\nedit_hints = false\n")
+    dropped = plan_of(sandbox, "pi", "-m", "plain")
+    assert dropped["render"] == {"preserve_thinking": False, "template_switch": False, "edit_hints": False}
+    assert "--extension" in kept["argv"] and "--extension" not in dropped["argv"]
+    flag = ("--preserve-thinking", "on")
+    assert plan_of(sandbox, "pi", *flag)["render"] == {
+        "preserve_thinking": True,
+        "template_switch": None,
+        "edit_hints": False,
+    }
+    texts = {
+        name: " ".join(sandbox.run("launch", "pi", "--dry-run", "-m", name, *flags).stdout.split())
+        for name, flags in {"plain": (), "switching": flag}.items()
+    }
+    assert "as the model's template has it, which knows no switch" in texts["plain"]
+    assert "stays in the prompt: it takes window and brings compaction earlier" in texts["switching"]
+    off = sandbox.run("launch", "pi", "--dry-run", "-m", "switching", "--preserve-thinking", "off")
+    assert "leaves the prompt at each new question: more window" in " ".join(off.stdout.split())
+    assert sandbox.run("launch", "pi", "--dry-run", "--preserve-thinking", "maybe").returncode == 2

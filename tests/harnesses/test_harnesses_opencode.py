@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +63,9 @@ def test_a_provider_of_our_name_refuses_the_launch(make_context: MakeContext) ->
     with pytest.raises(HarnessError) as refusal:
         ADAPTER.inject(make_context(files={path: "{"}))
     assert refusal.value.code == 4
+
+
+def test_the_plugin_is_loaded_unless_switched_off(make_context: MakeContext) -> None:
+    (plugin,) = config_of(ADAPTER.inject(make_context()))["plugin"]
+    assert plugin.startswith("file:///") and Path(plugin.removeprefix("file://")).is_file()
+    assert "plugin" not in config_of(ADAPTER.inject(make_context(edit_hints=False)))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ def test_a_folder_of_its_own_with_one_provider(make_context: MakeContext) -> Non
     providers = json.loads(planned(injection)["models.json"])["providers"]
     assert list(providers) == ["ft"] and providers["ft"]["baseUrl"] == f"{context.base_url}/v1"
     assert providers["ft"]["models"][0]["contextWindow"] == 131072
-    assert injection.argv[2:] == ["--provider", "ft", "--model", "tiny", "-p", "hi"]
+    assert injection.argv[4:] == ["--provider", "ft", "--model", "tiny", "-p", "hi"]
 
 
 def test_history_stays_where_the_user_has_it(make_context: MakeContext) -> None:
@@ -62,7 +63,7 @@ def test_settings_come_along_without_what_reaches_elsewhere(make_context: MakeCo
 
 def test_a_thinking_level_may_be_given(make_context: MakeContext) -> None:
     argv = ADAPTER.inject(make_context(args=["--model", "ft/tiny:high", "hi"])).argv
-    assert argv[2:] == ["--provider", "ft", "--model", "tiny:high", "hi"]
+    assert argv[4:] == ["--provider", "ft", "--model", "tiny:high", "hi"]
 
 
 @pytest.mark.parametrize(
@@ -83,3 +84,11 @@ def test_settings_that_do_not_parse_refuse_the_launch(make_context: MakeContext)
     with pytest.raises(HarnessError) as refusal:
         ADAPTER.inject(make_context(files={path: "{,}"}))
     assert refusal.value.code == 4
+
+
+def test_the_extension_is_loaded_unless_switched_off(make_context: MakeContext) -> None:
+    argv = ADAPTER.inject(make_context(args=["hi"])).argv
+    extension = Path(argv[argv.index("--extension") + 1])
+    assert extension.is_file() and extension.is_absolute()
+    assert "--extension" not in ADAPTER.inject(make_context(args=["hi"], edit_hints=False)).argv
+    assert "--extension" not in ADAPTER.inject(make_context(args=["list"])).argv
