@@ -1,4 +1,4 @@
-"""`python -P -m engine`: serve, worker, plan, models. Each command imports its own room, and nothing else is loaded."""
+"""`python -P -m engine`: serve, worker, plan, models, bench. Each command imports its own room, and nothing else is loaded."""
 
 from __future__ import annotations
 
@@ -38,11 +38,21 @@ def _models(arguments: Sequence[str]) -> int:
     return main(list(arguments))
 
 
+def _bench(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="engine bench", description="Measure a part of the engine without a model.")
+    parser.add_argument("what", choices=["prefix"])
+    parser.parse_args(arguments[:1])
+    from engine.bench.prefix import main
+
+    return main(arguments[1:])
+
+
 COMMANDS = {
     "serve": (_serve, "the HTTP front and its worker, in the foreground"),
     "worker": (_worker, "the process that owns weights and caches; started by serve"),
     "plan": (_plan, "what a model needs in memory, before a byte is loaded"),
     "models": (_models, "list, pull, import and verify models"),
+    "bench": (_bench, "tokens computed in sessions whose context is edited: bench prefix"),
 }
 
 

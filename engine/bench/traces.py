@@ -1,0 +1,142 @@
+"""Recorded sessions without their wording: requests whose texts are (hash, length) segments, one JSON a line, gzip.
+
+Equal segments are equal text. They are filled with words again, and each request goes through the parser of its dialect.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.api import anthropic_parse, chat_parse, responses_parse
+from engine.bench.scenarios import Ask
+from engine.bench.toy import LETTERS
+from engine.errors import BadRequest
+from engine.front.sides import side_kind
+from engine.prompt.conversation import Block, Conversation, Message, Text
+from engine.prompt.edits.policy import EditPolicy
+
+MAX_REPLY = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One request as it was sent."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+
+    @property
+    def conversation(self) -> Conversation:
+        """Raises BadRequest for a path that is no dialect's."""
+        if self.path.startswith("/v1/messages"):
+            return anthropic_parse.conversation(self.body)
+        if self.path.startswith("/v1/chat/completions"):
+            return chat_parse.conversation(self.body)
+        if self.path.startswith("/v1/responses"):
+            return responses_parse.conversation(self.body, responses_parse.input_items(self.body))
+        raise BadRequest(f"path {self.path!r} belongs to no dialect.")
+
+
+def read(path: Path) -> list[Recorded]:
+    """The requests of one recorded session, in order."""
+    made = []
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            data = json.loads(line)
+            headers = {str(k).lower(): str(v) for k, v in data["headers"].items()}
+            made.append(Recorded(data["path"], headers, filled(data["body"])))
+    return made
+
+
+def filled(value: Any) -> Any:
+    """`{"$": segments}` becomes text of the same length; the rest stays."""
+    if isinstance(value, dict):
+        if set(value) == {"$"}:
+            return "".join(s[1] if s[0] == "=" else words(s[0], s[1], bool(s[2])) for s in value["$"])
+        return {key: filled(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [filled(entry) for entry in value]
+    return value
+
+
+def words(name: str, length: int, newline: bool) -> str:
+    """`length` characters that only depend on `name`; the last one is a newline when asked for."""
+    source = random.Random(name)  # noqa: S311  (filler, not a secret)
+    text = " ".join("".join(source.choices(LETTERS, k=3)) for _ in range(length // 4 + 1))[:length]
+    return text[:-1] + "\n" if newline and text else text
+
+
+def declared(requests: Sequence[Recorded], declarations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The declaration whose `[wire] match` knows the client of these requests."""
+    for declaration in declarations:
+        for rule in declaration["wire"].get("match", ()):
+            header = requests[0].headers.get(rule.get("header", ""), "")
+            if header and re.search(rule["re"], header):
+                return declaration
+    return None
+
+
+def asks(requests: Sequence[Recorded], policy: EditPolicy, declaration: Mapping[str, Any] | None) -> Iterator[Ask]:
+    """The session as the front sees it: what each request means, whose line it is, and what the model had answered."""
+    conversations = [r.conversation for r in requests]
+    seen: set[Block] = set()
+    for i, request in enumerate(requests):
+        conversation = conversations[i]
+        wire = policy.wire(request.headers, request.body)
+        side = side_kind(declaration, conversation, request.headers, request.body)
+        thread = wire.session or _opening(conversation)
+        reply = _reply(conversation, conversations[i + 1 :])
+        fresh = frozenset(
+            (m, b)
+            for m, message in enumerate(conversation.messages)
+            for b, block in enumerate(message.blocks)
+            if block not in seen
+        )
+        seen.update(block for message in conversation.messages for block in message.blocks)
+        seen.update(reply)
+        yield Ask(
+            conversation,
+            reply,
+            new=None,
+            line=f"{thread}/{side}" if side else thread,
+            body=request.body,
+            side=side not in (None, "compaction"),
+            wire=wire,
+            fresh=fresh,
+        )
+
+
+def _reply(conversation: Conversation, later: Sequence[Conversation]) -> tuple[Block, ...]:
+    """The assistant turn behind this conversation in the next one that goes on from it; else one that nobody repeats."""
+    at = len(conversation.messages)
+    for other in later:
+        if len(other.messages) > at and other.messages[at].role == "assistant" and _continues(other, conversation):
+            return other.messages[at].blocks
+    return (Text(words(repr(conversation.messages[-1]), 200, False)),)
+
+
+def _continues(other: Conversation, conversation: Conversation) -> bool:
+    """The same conversation as far as roles and the newest message go: what is older may have been edited."""
+    roles = [m.role for m in conversation.messages]
+    if [m.role for m in other.messages[: len(roles)]] != roles:
+        return False
+    return _stable(other.messages[len(roles) - 1]) == _stable(conversation.messages[-1])
+
+
+def _stable(message: Message) -> tuple[str, Block | None]:
+    return message.role, message.blocks[0] if message.blocks else None
+
+
+def _opening(conversation: Conversation) -> str:
+    for message in conversation.messages:
+        if message.role == "user":
+            return next((block.text[:256] for block in message.blocks if isinstance(block, Text)), "")
+    return ""
