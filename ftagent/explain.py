@@ -63,7 +63,7 @@ def _break(broke: Mapping[str, Any]) -> str:
     edge = f", edge {broke['edge']}" if broke.get("edge") else ""
     rule = broke.get("rule")
     if broke.get("predicted"):
-        said = f", predicted by rule {rule}"
+        said = f", predicted by rule {rule}" if rule else ", predicted from the template"
     elif rule:
         said = f", not as rule {rule} predicted"
     else:

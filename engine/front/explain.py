@@ -19,7 +19,8 @@ class Break:
     """The first difference to the best earlier prompt and reply. `token` counts the tokens before it.
 
     `message`, `block` and `kind` say which block of the earlier prompt ended there; kind "reply": in the model's own last
-    reply. `rule` predicted this prompt when `predicted`, else it is the rule that had predicted another one, or "".
+    reply. When `predicted`, `rule` is the rule that did, "" for what the template does by itself; else it is the rule that
+    had predicted something else.
     """
 
     token: int
@@ -74,7 +75,7 @@ def find_break(line: Line, others: Iterable[Line], prompt: Prompt) -> Break | No
         block=span.block if span else -1,
         kind=span.kind if span else "reply",
         edge=edge.edge if edge else (expected.edge if expected else ""),
-        predicted=expected is not None and bool(expected.rule),
+        predicted=expected is not None,
         rule=foreseen.rule if foreseen else "",
         lost=len(sent.tokens) - shared,
         old=tuple(sent.tokens[max(0, shared - _BEFORE) : shared + _AFTER]),
@@ -88,8 +89,11 @@ def met(expected: Iterable[Expected], tokens: array[int]) -> Expected | None:
 
 
 def _span_at(sent: Sent, position: int) -> Span | None:
-    """The block of the prompt that holds `position`; None in the reply. The generation prefix belongs to the reply."""
+    """The block of the prompt that holds `position`, or whose frame does. The generation prefix belongs to the reply."""
     span = next((s for s in sent.spans if s.start <= position < s.end), None)
+    if span is not None and span.kind == "frame":
+        behind = (s for s in sent.spans if s.start >= span.end and s.message == span.message and s.block >= 0)
+        span = next(behind, span)
     if span is not None and span.kind == "generation":
         return Span(span.start, span.end, span.message, -1, "reply")
     if span is None and sent.spans:

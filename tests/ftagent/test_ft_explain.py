@@ -30,6 +30,7 @@ BROKE = {
         ),
         ({"broke_at": {**BROKE, "predicted": False}}, False, "not as rule prune predicted"),
         ({"broke_at": {**BROKE, "predicted": False, "rule": ""}}, False, "not predicted"),
+        ({"broke_at": {**BROKE, "rule": ""}}, False, "predicted from the template"),
         ({"broke_at": {**BROKE, "kind": "reply"}}, False, "the last reply came back changed"),
         ({"broke_at": {**BROKE, "kind": "tools"}}, False, "the tools changed"),
     ],

@@ -2,7 +2,7 @@
 
 A scripted request gets its forced tokens; any other gets the last words of its own prompt, again and again. The
 file named by FT_FAKE_WORKER is read at each submit: a JSON object with `tokens_per_s`, `silent_s` before the first
-token, and `mode`: die, kill, garbage, freeze, error or wait (before ready, until the file `go` appears beside it).
+token (`background_silent_s` for background work), and `mode`: die, kill, garbage, freeze, error or wait (before ready, until the file `go` appears beside it).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Job:
         self.submit = submit
         self.mode = rules.get("mode", "")
         self.gap_s = 1 / rules.get("tokens_per_s", 2000)
-        self.next_s = time.monotonic() + rules.get("silent_s", 0)
+        quiet = "background_silent_s" if submit.priority == "background" else "silent_s"
+        self.next_s = time.monotonic() + rules.get(quiet, 0)
         self.sent = 0
         self.progress_s = time.monotonic()
         tail = [t for t in submit.tokens if 300 < t < 49000][-8:] or submit.tokens  # words, no control tokens

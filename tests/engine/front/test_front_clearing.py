@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_clears_come_in_batches_of_at_least_what_the_client_says(language: Langu
     cleared: dict[str, int] = {}
     events = [n for n in range(1, 16) if step(language, edits(wanted), agent(n), cleared)[2]]
     per_result = next(iter(cleared.values()))
-    assert events and all(b - a >= 600 // per_result for a, b in zip(events, events[1:], strict=False))
+    assert events and all(b - a >= 600 // per_result for a, b in itertools.pairwise(events))
     applied = Clearing(edits(wanted), cleared).applied(agent(15))
     assert applied.tool_uses == len(cleared) and applied.tool_tokens == sum(cleared.values()) >= 600
 
