@@ -14,15 +14,14 @@ from engine.prompt.conversation import Block, Conversation, Message, Prompt, Tex
 from engine.prompt.dialects import find
 from engine.prompt.dialects.contract import Dialect
 from engine.prompt.echo import EchoMemory
-from engine.prompt.edits import edges
-from engine.prompt.edits.template import Template
+from engine.prompt.edits import template as templates
 from engine.prompt.edits.turn import Prediction
 from engine.prompt.output import OutputParser
 from engine.prompt.render import Renderer
 from engine.prompt.spell import spell
+from engine.prompt.spelling import Spelling
 from engine.prompt.template import ChatTemplate
 from engine.prompt.tokenizer import Tokenizer, TokenStream
-from engine.protocol import EditPoint
 from engine.weights.manifest import load_manifest
 
 _UNKNOWN = "…"
@@ -31,7 +30,8 @@ _UNKNOWN = "…"
 class Language:
     """Thread-safe: all mutable parts are bounded caches that never change a result's meaning.
 
-    `thinking` says whether the model thinks unless told otherwise; `stop_ids` are its end-of-turn tokens.
+    `thinking` says whether the model thinks unless told otherwise; `stop_ids` are its end-of-turn tokens;
+    `template` what its chat template does to history.
     """
 
     def __init__(
@@ -42,15 +42,17 @@ class Language:
         stop_ids: Sequence[int],
         thinking: bool,
         preserve_thinking: bool = True,
+        family: str = "",
     ) -> None:
         self.thinking = thinking
-        self.template = Template("plain")
         self.stop_ids = list(stop_ids)
         self._tokenizer = tokenizer
         self._dialect = dialect
         self._echo = EchoMemory(tokenizer, self.stop_ids, dialect.markers)
         ends = [text for token in self.stop_ids if (text := tokenizer.token(token))]
         self._renderer = Renderer(tokenizer, template, dialect, self._echo, ends, thinking, preserve_thinking)
+        declared = templates.find(family, thinking)
+        self.template = declared.serving(preserve_thinking, Spelling(self._renderer.render, tokenizer.encode))
 
     @staticmethod
     def load(model_dir: Path, preserve_thinking: bool = True) -> Language:
@@ -62,8 +64,15 @@ class Language:
         tokenizer = Tokenizer.load(manifest.path(manifest.tokenizer))
         variables = _variables(manifest.path(manifest.config), tokenizer, manifest.eos_token_ids)
         template = ChatTemplate.load(manifest.path(manifest.chat_template), variables)
-        dialect = find(manifest.dialect)
-        return Language(tokenizer, template, dialect, manifest.eos_token_ids, manifest.thinking, preserve_thinking)
+        return Language(
+            tokenizer,
+            template,
+            find(manifest.dialect),
+            manifest.eos_token_ids,
+            manifest.thinking,
+            preserve_thinking,
+            manifest.template_family,
+        )
 
     def render(self, conversation: Conversation) -> Prompt:
         """Token ids and spans of the next request. Raises BadRequest when the template refuses the conversation."""
@@ -75,22 +84,17 @@ class Language:
         What comes next is unknown, but not its kind: with a placeholder of that kind behind the known part, the
         template makes its own edits, such as dropping the thinking of earlier turns.
         """
-        known = prediction.conversation
-        unknown = _placeholder(known, prediction.expects)
-        partial = bool(known.messages) and known.messages[-1].role == unknown.role == "user"
-        if partial:  # the known part ends inside a user message
-            last = known.messages[-1]
-            messages = (*known.messages[:-1], Message("user", last.blocks + unknown.blocks))
-        else:
-            messages = (*known.messages, unknown)
-        prompt = self.render(replace(known, messages=messages))
+        known, unknown = prediction.conversation, _placeholder(prediction)
+        messages = [*known.messages, unknown]
+        if known.messages and known.messages[-1].role == unknown.role == "user":
+            last = messages[-2]  # the known part ends inside a user message
+            messages[-2:] = [Message("user", last.blocks + unknown.blocks)]
         place = (len(messages) - 1, len(messages[-1].blocks) - 1)
+        if prediction.then:
+            messages.append(Message("user", (Text(_UNKNOWN),)))
+        prompt = self.render(replace(known, messages=tuple(messages)))
         starts = (span.start for span in prompt.spans if (span.message, span.block) == place)
         return prompt.tokens[: next(starts, prompt.end)]
-
-    def edit_points(self, conversation: Conversation, prompt: Prompt) -> list[EditPoint]:
-        """Positions in `prompt` where the next prompt may diverge, ascending, one per position."""
-        return edges.edit_points(conversation, prompt)
 
     def parser(self, conversation: Conversation) -> OutputParser:
         """A parser for one answer to `conversation`. Without tools, or with tool choice none, tool syntax is text."""
@@ -138,11 +142,14 @@ class Language:
         return self._tokenizer.decode(ids)
 
 
-def _placeholder(known: Conversation, expects: str) -> Message:
-    if expects != "tool_result":
+def _placeholder(prediction: Prediction) -> Message:
+    if prediction.expects == "assistant":
+        return Message("assistant", (Text(_UNKNOWN),))
+    if prediction.expects != "tool_result":
         return Message("user", (Text(_UNKNOWN),))
-    calls = [block for block in known.messages[-1].blocks if isinstance(block, ToolCall)] if known.messages else []
-    return Message("tool", (ToolResult(calls[0].id if calls else "", (Text(_UNKNOWN),)),))
+    last = prediction.conversation.messages[-1:]
+    calls = [block.id for message in last for block in message.blocks if isinstance(block, ToolCall)]
+    return Message("tool", (ToolResult(calls[0] if calls else "", (Text(_UNKNOWN),)),))
 
 
 def _variables(config: Path, tokenizer: Tokenizer, stop_ids: Sequence[int]) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class Manifest:
     tokenizer: str = "tokenizer.json"
     chat_template: str = "chat_template.jinja"
     config: str = "config.json"
+    template_family: str = ""  # which template/1 declaration describes chat_template; "": by the dialect and `thinking`
     source: str = ""  # where the weights came from, for people
 
     @property

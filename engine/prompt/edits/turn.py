@@ -43,13 +43,15 @@ class Prediction:
     """The next request as far as it is known: `conversation` ends with the reply, edited, before the unknown part.
 
     `rule` is the id of the rule that was applied, "" for a plain append; `edge` where it forks from the last prompt;
-    `expects` what comes first behind the known part: "tool_result" or "user".
+    `expects` what comes first behind the known part: "tool_result", "user", or "assistant" (a summary); `then` is "user"
+    when a user message that the client moves along comes behind that.
     """
 
     rule: str
     edge: str
     conversation: Conversation
     expects: str
+    then: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,23 +248,6 @@ def test_template_that_rewrites_text_still_renders_exactly_and_safely(models_dir
     assert language.decode(prompt.tokens[: prompt.end]) == text.removesuffix("<|im_start|>assistant\n")
 
 
-def test_edit_points(hybrid: Language) -> None:
-    messages = [system("S"), user("u1"), Message("assistant", (call(),)), result("r"), system("reminder")]
-    conversation = Conversation(tuple(messages), (READ,))
-    prompt = hybrid.render(conversation)
-    points = hybrid.edit_points(conversation, prompt)
-    found = [(p.kind, hybrid.decode(prompt.tokens[p.position :])) for p in points]
-    assert [kind for kind, _ in found] == ["head", "turn", "turn", "prompt"]
-    starts = [
-        "<|im_start|>user\nu1",
-        "<|im_start|>assistant\n",
-        "<|im_start|>system\nreminder",
-        "<|im_start|>assistant\n",
-    ]
-    assert all(text.startswith(start) for (_, text), start in zip(found, starts, strict=True))
-    assert points[-1].position == prompt.end
-
-
 def test_long_conversations_render_fast(hybrid: Language) -> None:
     random.seed(1)
     words = [f"word{i}" for i in range(3000)]

@@ -1,0 +1,63 @@
+"""How a model's template spells small things: what an old and a new text have in common where one replaces the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from engine.errors import BadRequest
+from engine.prompt.conversation import Conversation, Message, Prompt, Text, ToolCall, ToolResult
+from engine.prompt.lru import ByteLru
+
+_CACHE_BYTES = 1 << 20
+
+
+class Spelling:
+    """Learned by rendering tiny conversations, once each. Thread-safe as the renderer is."""
+
+    def __init__(self, render: Callable[[Conversation], Prompt], encode: Callable[[str], Sequence[int]]) -> None:
+        self._render = render
+        self._encode = encode
+        self._headers: dict[str, list[int]] = {}
+        self._results: ByteLru[str, list[int]] = ByteLru(_CACHE_BYTES)
+
+    def header(self, kind: str) -> Sequence[int]:
+        """The tokens between a message's start and its first block, for a message of `kind`; see template.Spelling."""
+        found = self._headers.get(kind)
+        if found is None:
+            query, answer = Message("user", (Text("q"),)), Message("assistant", (Text("a"),))
+            messages = {
+                "user": (query, answer, query),
+                "answer": (query, answer),
+                "past_answer": (query, answer, query),
+            }
+            found = self._before_block(messages[kind], 2 if kind == "user" else 1)
+            self._headers[kind] = found
+        return found
+
+    def result(self, text: str) -> Sequence[int]:
+        """The tokens of a tool result that holds `text`, with its markers."""
+        found = self._results.get(text)
+        if found is None:
+            call = Message("assistant", (ToolCall("call0", "f", "{}"),))
+            messages = (Message("user", (Text("q"),)), call, Message("tool", (ToolResult("call0", (Text(text),)),)))
+            prompt = self._try(messages)
+            spans = [span for span in prompt.spans if (span.message, span.block) == (2, 0)]
+            found = prompt.tokens[spans[0].start : spans[-1].end] if spans else []
+            self._results.put(text, found, 36 * len(found) + 2 * len(text) + 200)
+        return found
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Plain text."""
+        return self._encode(text)
+
+    def _before_block(self, messages: tuple[Message, ...], index: int) -> list[int]:
+        prompt = self._try(messages)
+        spans = [span for span in prompt.spans if span.message == index and span.kind != "generation"]
+        block = next((span.start for span in spans if span.block >= 0), None)
+        return prompt.tokens[spans[0].start : block] if spans and block is not None else []
+
+    def _try(self, messages: tuple[Message, ...]) -> Prompt:
+        try:
+            return self._render(Conversation(messages))
+        except BadRequest:  # a template that refuses this tells nothing; edges stay at the starts of blocks
+            return Prompt([])
