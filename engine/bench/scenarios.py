@@ -16,6 +16,7 @@ from engine.bench.toy import BASH, FRAME, GENERATION, HEAD, SUMMARY_HEAD, THINK_
 from engine.prompt.conversation import Block, Conversation, Message, Text, Thinking, ToolCall, ToolResult
 from engine.prompt.edits.policy import Wire
 
+HEADER, REMINDER, CARRIER = "hdr", "rmd", "crr"  # how these texts begin
 PLACEHOLDER = "the old out put was set off for now"
 
 
@@ -204,7 +205,7 @@ def respelled(agent: Agent) -> list[Message]:
 def reminder(sizes: Sizes) -> Iterator[Ask]:
     """A reminder behind the user's text, dropped from it in the next turn."""
     agent = Agent(sizes)
-    text = agent.words.text(sizes.reminder)
+    text = f"{REMINDER} " + agent.words.text(sizes.reminder - 1)
 
     def view(agent: Agent) -> list[Message]:
         users = [i for i, m in enumerate(agent.history) if m.role == "user"]
@@ -223,7 +224,7 @@ def carrier(sizes: Sizes) -> Iterator[Ask]:
     for _, last, new in agent.session():
         reply = agent.reply(last)
         sent = agent.conversation()
-        trailing = Message("user", (Text(agent.words.text(sizes.carrier - FRAME)),))
+        trailing = Message("user", (Text(f"{CARRIER} " + agent.words.text(sizes.carrier - FRAME - 1)),))
         yield Ask(replace(sent, messages=(*sent.messages, trailing)), reply, new + sizes.carrier)
         agent.answered(reply)
 
@@ -256,7 +257,7 @@ def volatile_header(sizes: Sizes) -> Iterator[Ask]:
     for _, last, new in agent.session():
         reply = agent.reply(last)
         sent = agent.conversation()
-        header = Text("hdr " + agent.words.text(sizes.header - 1))
+        header = Text(f"{HEADER} " + agent.words.text(sizes.header - 1))
         system = Message("system", (header, *agent.system.blocks))
         yield Ask(replace(sent, messages=(system, *sent.messages[1:])), reply, new)
         agent.answered(reply)
@@ -287,9 +288,9 @@ def _clear(n: int, every: int) -> dict[str, Any]:
     return {
         "id": "clear",
         "op": "clear_result",
-        "at": [f"nth_newest(tool_result, {n + 1}).start"],
+        "at": ["nth_newest(tool_result, n).start"],
         "known": "record",
-        "when": "always" if every == 1 else f"count(tool_result) % {every} == 0",
+        "when": "always",
         "params": {"n": n, "polling": every},
         "placeholder": PLACEHOLDER,
     }
@@ -314,7 +315,7 @@ SCENARIOS = (
                 "op": "drop_block",
                 "at": ["user[-1].block[0].end"],
                 "known": "request",
-                "when": "always",
+                "when": f"matches(user[-1].block[-1].end, '^{REMINDER} ')",
                 "applies": "next_user_turn",
             },
         ),
@@ -324,7 +325,13 @@ SCENARIOS = (
         carrier,
         preserve_thinking=False,
         rules=lambda sizes: (
-            {"id": "carrier", "op": "drop_block", "at": ["last.start"], "known": "request", "when": "always"},
+            {
+                "id": "carrier",
+                "op": "move_tail",
+                "at": [f"tail('^{CARRIER} ').start"],
+                "known": "request",
+                "when": "always",
+            },
         ),
     ),
     Scenario(
@@ -337,14 +344,14 @@ SCENARIOS = (
                 "at": ["head.end"],
                 "known": "reply",
                 "when": f"total >= {sizes.compact_over}",
-                "tail": {"messages": sizes.keep_messages, "place": "after_summary"},
+                "tail": {"min_messages": sizes.keep_messages, "place": "after_summary"},
             },
         ),
     ),
     Scenario(
         "volatile_header",
         volatile_header,
-        wire={"volatile": [{"at": "system.block[0]", "re": "^hdr ", "action": "strip"}]},
+        wire={"volatile": [{"at": "system.block[0]", "re": f"^{HEADER} ", "action": "strip"}]},
         canonical=without_header,
     ),
     Scenario("subagent_12k", subagents(12_000), counted="task-1"),

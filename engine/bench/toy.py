@@ -121,6 +121,7 @@ def language(preserve_thinking: bool = True, template: str = TEMPLATE) -> Langua
         [made.control["<|im_end|>"]],
         thinking=True,
         preserve_thinking=preserve_thinking,
+        family="chatml-think",
     )
 
 
