@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import logging
 import os
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.cache.checkpoints import CheckpointStore
+from engine.cache.hibernate import Disk
 from engine.cache.radix import RadixCache
 from engine.errors import DoesNotFit, FtError
 from engine.memory.hardware import physical_cores
@@ -43,6 +45,8 @@ class WorkerConfig:
     threads: int
     settings: Settings
     nonce: str = ""
+    hibernate_dir: Path | None = None
+    hibernate_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,7 @@ class Worker:
             engine.matcher,
             engine.expert_counts,
             self._answer_stats,
+            disk=open_disk(self._config, plan),
         )
         threads = self._config.threads
         self._report = lambda: snapshot(scheduler, plan, pools, cache, store, engine.expert_counts(), threads)
@@ -179,6 +184,20 @@ class Worker:
 
     def _state(self, state: str, **fields: Any) -> None:
         self._link.send({"t": "state", "state": state, "phase": "", "done": 0, "total": 0, **fields})
+
+
+def open_disk(config: WorkerConfig, plan: Plan) -> Disk | None:
+    """The prefixes of this model on disk, as this plan lays them out; None when there shall be none or the folder cannot
+    be used."""
+    if config.hibernate_dir is None or config.hibernate_bytes <= 0:
+        return None
+    manifest = hashlib.blake2b((config.model_dir / "ftw.json").read_bytes(), digest_size=16).hexdigest()
+    layout = f"{plan.kv_dtype} {plan.page_tokens} {plan.page_bytes} {plan.state_layer_bytes}"
+    try:
+        return Disk(config.hibernate_dir, config.hibernate_bytes, f"{manifest} {layout}")
+    except OSError as failure:
+        log.warning("nothing is kept on disk: %s", failure)
+        return None
 
 
 def as_error(failure: Exception) -> FtError:
@@ -233,6 +252,8 @@ def parse_config(argv: list[str]) -> WorkerConfig:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--max-running-requests", type=int, default=defaults.max_running)
     parser.add_argument("--chunk-tokens", type=int, default=defaults.chunk_tokens)
+    parser.add_argument("--hibernate-dir", type=Path, help="where prefixes are kept on disk; default: nowhere")
+    parser.add_argument("--hibernate-bytes", type=int, default=0)
     parser.add_argument("--nonce", default="")
     args = parser.parse_args(argv)
     return WorkerConfig(
@@ -240,6 +261,8 @@ def parse_config(argv: list[str]) -> WorkerConfig:
         socket=args.socket or args.runtime_dir / "worker.sock",
         threads=args.threads or physical_cores(),
         nonce=args.nonce,
+        hibernate_dir=args.hibernate_dir,
+        hibernate_bytes=args.hibernate_bytes,
         settings=Settings(
             kv_tokens=args.kv,
             kv_dtype=args.kv_dtype,

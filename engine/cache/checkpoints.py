@@ -157,11 +157,7 @@ class CheckpointStore:
                 del claims[line]
         self._pool.release(checkpoint.state)
 
-    def unwanted(self, checkpoint: Checkpoint) -> bool:
-        """True when it is still kept and no real request ever used it or wants it."""
-        return self._kept.get(checkpoint.state) is checkpoint and checkpoint.side and len(checkpoint.claims) <= 1
-
-    def worth_saving(self, match: Match, line: str) -> list[Checkpoint]:
+    def worth_saving(self, match: Match) -> list[Checkpoint]:
         """The checkpoints on `match` that their lines want, and the deepest one."""
         wanted = [c for c in match.line if c.claims]
         return wanted if not match.line or match.line[-1] in wanted else [*wanted, match.line[-1]]

@@ -128,9 +128,7 @@ class RadixCache:
 
     def locate(self, tokens: array[int], position: int) -> Node:
         """The node that holds `position` (> 0) along `tokens`. Raises LookupError when it is not cached."""
-        node = self._root
-        for node in self.path(tokens, position):
-            pass
+        node = deque([self._root, *self.path(tokens, position)], maxlen=1).pop()
         if node.end < position:
             raise LookupError(f"position {position} is not cached")
         return node

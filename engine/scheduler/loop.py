@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.cache.checkpoints import CheckpointStore
+from engine.cache.hibernate import Disk
 from engine.cache.node import token_array
 from engine.cache.radix import RadixCache
 from engine.errors import BadRequest, DoesNotFit, FtError, Unsupported, WorkerGone
@@ -20,15 +21,18 @@ from engine.protocol import Submit
 from engine.scheduler.admission import WaitingLine, fits, leader, refusal
 from engine.scheduler.anticipation import BACKGROUND, displaced, reach, spares
 from engine.scheduler.batching import Budget, make_slice, share
+from engine.scheduler.hibernation import Hibernation
 from engine.scheduler.rate import Rate
 from engine.scheduler.request import MatcherFactory, Request, Times
 from engine.scheduler.residency import Residency
+from engine.scheduler.restore import Restore
 from engine.scheduler.step import Runner, Sampled
 
 log = logging.getLogger(__name__)
 
 Emit = Callable[[dict[str, Any]], None]
 PROGRESS_EVERY_S = 1.0
+FLUSH_S = 1.0  # at least this long for what is dirty when the engine stops
 
 
 class StepFailed(FtError):
@@ -67,6 +71,7 @@ class Scheduler:
         expert_counts: Callable[[], tuple[int, int]] = lambda: (0, 0),
         between_layers: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        disk: Disk | None = None,
     ) -> None:
         self.limits = limits
         self.running: list[Request] = []
@@ -76,6 +81,8 @@ class Scheduler:
         self._runner = runner
         self._pools = pools
         self._residency = Residency(runner, pools, cache, store)
+        self.hibernation = None if disk is None else Hibernation(disk, self._residency, runner, clock=clock)
+        self._restores: dict[int, Restore] = {}  # by seq of a waiting request
         self._cache = cache
         self._emit = emit
         self._matcher = matcher
@@ -113,11 +120,12 @@ class Scheduler:
         there is nothing to compute."""
         while True:
             busy = self.step()
+            self._save()
             if self._stop_at is not None and (not busy or self._clock() >= self._stop_at):
                 break
             try:
                 while True:
-                    message = self._inbox.get(block=not busy)
+                    message = self._inbox.get(not busy, None if self.hibernation is None else self.hibernation.due_s())
                     busy = True
                     if not self._handle(message):
                         other(message)
@@ -125,6 +133,9 @@ class Scheduler:
                 continue
         for request in list(self._by_rid.values()):
             self._fail_request(request, WorkerGone("The engine is stopping.", "Start it again: ft engine start"))
+        if self.hibernation is not None:
+            self.hibernation.flush(max(self._stop_at, self._clock() + FLUSH_S))
+            self.hibernation.close()
 
     def stop(self, drain_s: float) -> None:
         """Make `run` return once nothing is left to do, or after `drain_s`; what is left then gets an error."""
@@ -162,11 +173,12 @@ class Scheduler:
 
     def step(self) -> bool:
         """One forward over everything that can run. Returns False when there was nothing to do."""
+        self._restore()
         self._admit()
         batch = self._fill_pages(share(self.running, self._budget.tokens(any(r.decoding for r in self.running))))
         if not batch:
-            assert not self.waiting or self.running, "requests wait and nothing runs"
-            return False
+            assert not self.waiting or self.running or self._restores, "requests wait and nothing runs"
+            return bool(self._restores)
         slices = [
             make_slice(
                 request, n, self._pools.page_tokens, self._residency.plan_snapshots(request, request.computed + n)
@@ -207,12 +219,40 @@ class Scheduler:
             while not fits(request, self.running, self._cache, self._pools.pages):
                 if not self._make_way(request):
                     return
+            if self._comes_from_disk(request):
+                continue
             self.waiting.remove(request)
             if request.ahead:
                 request.truncate(reach(request, self._cache, self._pools.pages))
             self._enter(request)
             if request.ahead and not request.remaining:
                 self._end_prefill(request)
+
+    def _comes_from_disk(self, request: Request) -> bool:
+        """True while what disk has of `request` is read in; the first time, that begins."""
+        if self.hibernation is not None and not request.looked_up:
+            request.looked_up = True
+            request.times.admitted = self._clock()
+            found = self.hibernation.look_up(request)
+            if found is not None:
+                self._restores[request.seq] = found
+        return request.seq in self._restores
+
+    def _restore(self) -> None:
+        """One file for each request that waits for some."""
+        for seq, job in list(self._restores.items()):
+            if not job.advance():
+                self._end_restore(seq)
+
+    def _end_restore(self, seq: int) -> None:
+        job = self._restores.pop(seq, None)
+        if job is not None:
+            job.close()
+
+    def _save(self) -> None:
+        """Something goes to disk when nobody waits for anything."""
+        if self.hibernation is not None and all(r.rank == BACKGROUND for r in [*self.running, *self.waiting]):
+            self.hibernation.tick()
 
     def _make_way(self, request: Request) -> bool:
         """Send a background request back for `request`; False when there is none to send."""
@@ -242,8 +282,9 @@ class Scheduler:
         if request.accepted:
             return
         request.accepted = True
-        request.times.admitted = admitted
-        request.times.restored_s = self._clock() - admitted
+        if request.times.admitted is None:
+            request.times.admitted = admitted
+        request.times.restored_s = self._clock() - request.times.admitted
         request.experts_before = self._expert_counts()
         request.resume_at = request.computed
         request.seen_tokens = match.tokens
@@ -267,6 +308,8 @@ class Scheduler:
                 except ArenaFull:
                     if request.ahead:
                         self._finish(request, "cancelled", None)
+                    elif self._restores:
+                        self._end_restore(next(reversed(self._restores)))
                     elif len(self.running) == 1:
                         self._fail_request(request, DoesNotFit("KV memory is exhausted.", "Serve with a larger --kv."))
                     else:
@@ -277,6 +320,8 @@ class Scheduler:
         return batch
 
     def _send_back(self, request: Request, intact: bool = True) -> None:
+        if self.hibernation is not None:
+            self.hibernation.note(request)
         self._residency.leave(request, intact)
         self.running.remove(request)
         self.waiting.add(request)
@@ -377,7 +422,10 @@ class Scheduler:
         self._error(request.rid, error)
 
     def _release(self, request: Request, intact: bool) -> None:
+        self._end_restore(request.seq)
         if request in self.running:
+            if self.hibernation is not None:
+                self.hibernation.note(request)
             self._residency.leave(request, intact)
             self.running.remove(request)
         else:

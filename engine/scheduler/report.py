@@ -52,6 +52,7 @@ def snapshot(
             "wasted": cache.marks.wasted,
             "pending": cache.marks.pending,
         },
+        "hibernation": NOT_USED if scheduler.hibernation is None else scheduler.hibernation.report(),
         "tokens": {"prefill": scheduler.prefill_rate.total, "decode": scheduler.decode_rate.total},
         "tokens_per_s": {"prefill": scheduler.prefill_rate.per_s(), "decode": scheduler.decode_rate.per_s()},
         "experts": {"hits": experts[0], "misses": experts[1], "slots": plan.moe_slots},

@@ -79,6 +79,7 @@ class Request:
     fresh_from: int = 0  # tokens before it were in the cache when this request entered, or are marked
     anticipated: int = 0
     wasted: int = 0
+    looked_up: bool = False  # on disk
     restored: bool = False  # from disk
     accepted: bool = False
     waits_for: tuple[Request, int] | None = None  # (a leader, the tokens it must have computed)

@@ -1,0 +1,173 @@
+"""When prefixes go to disk and come back.
+
+A line that has been idle for a while is written piece by piece while nothing real runs: its KV, and the states that its
+claims want. On shutdown what is left is written within the drain time, the most recent line first. A request whose prompt
+can go on from deeper on disk than in memory has that read in first, one piece for each step of the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from array import array
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+
+from engine.cache.hibernate import Disk
+from engine.cache.segment import Segment
+from engine.scheduler.request import Request
+from engine.scheduler.residency import Residency
+from engine.scheduler.restore import Restore
+from engine.scheduler.step import Runner
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 3.0
+POLL_S = 0.05  # how soon to look again while a piece is being written
+PAUSE_S = 60.0  # after a failed write
+MIN_TOKENS = 64
+PIECE_TOKENS = 1024  # about a few MB: what one step of others waits for
+STATES = 8  # newest states of a line that are worth their bytes, besides its first
+
+
+@dataclass(slots=True)
+class Line:
+    """The newest tokens of a line that were computed, and since when nobody has used them."""
+
+    tokens: array[int]
+    since: float
+
+
+class Hibernation:
+    """Called from the scheduling loop; files are written by a thread of its own."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        residency: Residency,
+        runner: Runner,
+        idle_s: float = IDLE_S,
+        min_tokens: int = MIN_TOKENS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.disk = disk
+        self.written_tokens = 0
+        self._residency = residency
+        self._runner = runner
+        self._idle_s = idle_s
+        self._min_tokens = min_tokens
+        self._clock = clock
+        self._lines: dict[str, Line] = {}  # dirty ones, least recent first
+        self._thread = ThreadPoolExecutor(1, "hibernate")
+        self._writing: tuple[str, Future[bool]] | None = None  # which line, and whether its piece found room
+        self._not_before = 0.0
+
+    def note(self, request: Request) -> None:
+        """`request` is leaving with its tokens up to `computed` in the cache."""
+        if request.computed < self._min_tokens or (request.side and not request.ahead):
+            return
+        line = request.line if request.submit.session else f"{request.line}{request.history[: self._min_tokens]}"
+        self._lines.pop(line, None)
+        self._lines[line] = Line(request.tokens[: request.computed], self._clock())
+
+    def due_s(self) -> float | None:
+        """Seconds until `tick` has something to do; None when nothing is to be written."""
+        if not self._lines:
+            return None
+        if self._writing is not None and not self._writing[1].done():
+            return POLL_S
+        first = min(line.since for line in self._lines.values()) + self._idle_s
+        return max(0.0, max(first, self._not_before) - self._clock())
+
+    def tick(self) -> None:
+        """Copy one piece of an idle line out and have it written; returns without waiting for that."""
+        if self.due_s() != 0.0 or not self._collect():
+            return
+        now = self._clock()
+        for name in [n for n, line in self._lines.items() if now - line.since >= self._idle_s]:
+            piece = self._next_piece(self._lines[name].tokens)
+            if piece is not None:
+                self._writing = name, self._thread.submit(piece)
+                return
+            del self._lines[name]
+
+    def flush(self, deadline: float) -> None:
+        """Write what is dirty, the most recent line first, until it is done or `deadline` on the clock."""
+        if self._writing is not None:
+            wait([self._writing[1]], max(0.0, deadline - self._clock()))
+        for name in reversed(list(self._lines)):
+            line, room = self._lines.pop(name), True
+            while room and self._clock() < deadline and (piece := self._next_piece(line.tokens)) is not None:
+                try:
+                    room = piece()
+                except OSError as failure:
+                    log.warning("a prefix could not be written to disk: %s", failure)
+                    return
+
+    def look_up(self, request: Request) -> Restore | None:
+        """The way to bring in what disk has of `request` beyond what memory has; None when that is nothing."""
+        residency = self._residency
+        limit = len(request.tokens) - (0 if request.ahead else 1)
+        found = self.disk.find(request.tokens[:limit], residency.cache.hybrid)
+        if found is None or found.position <= residency.match(request).resume_at:
+            return None
+        return Restore(found, self.disk, residency, self._runner, request)
+
+    def report(self) -> dict[str, int]:
+        """For `stats`."""
+        disk = self.disk
+        return {
+            "files": len(disk),
+            "bytes": disk.size_bytes,
+            "budget_bytes": disk.budget_bytes,
+            "damaged": disk.damaged,
+            "written_tokens": self.written_tokens,
+            "dirty_lines": len(self._lines),
+        }
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _collect(self) -> bool:
+        """True when the last write is over; after a failed one, nothing is written for a while."""
+        if self._writing is None:
+            return True
+        (name, future), self._writing = self._writing, None
+        failure = future.exception()
+        if failure is not None:
+            log.warning("a prefix could not be written to disk: %s", failure)
+            self._not_before = self._clock() + PAUSE_S
+        elif not future.result():
+            self._lines.pop(name, None)  # the budget is too small for it
+        return failure is None
+
+    def _next_piece(self, tokens: array[int]) -> Callable[[], bool] | None:
+        """Copies the first thing of a line out that is not on disk; returns what writes it. None: all is there."""
+        cache, store = self._residency.cache, self._residency.store
+        match = cache.match(tokens + tokens[-1:])
+        targets = [match.resume_at]
+        states = {}
+        if store is not None:
+            wanted = store.worth_saving(match)
+            wanted = wanted[:1] + wanted[1:][-STATES:]
+            targets = [c.position for c in wanted]
+            states = {c.position: c.state for c in wanted}
+        for target in targets:
+            done, parent = self.disk.deepest(tokens, target)
+            if done < target:
+                end = min(target, (done // PIECE_TOKENS + 1) * PIECE_TOKENS)
+                return self._segment(tokens, done, end, parent, match.pages)
+            if target in states and not self.disk.has_state(tokens, target):
+                return partial(self.disk.keep_state, tokens[:target], self._runner.read_state(states[target]))
+        return None
+
+    def _segment(self, tokens: array[int], start: int, end: int, parent: str, pages: list[int]) -> Callable[[], bool]:
+        size = self._residency.pools.page_tokens
+        data = tuple(
+            self._runner.read_page(pages[i], min(size, end - i * size)) for i in range(start // size, -(-end // size))
+        )
+
+        self.written_tokens += end - start
+        return partial(self.disk.keep_segment, tokens[:end], parent, Segment(start, tokens[start:end], data))
