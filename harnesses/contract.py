@@ -70,6 +70,7 @@ class Injection:
     watchdog_s: float | None = None  # the agent's limit on silence before the first byte, under these settings
     watchdog_default_s: float | None = None
     harness_ids: list[str] = field(default_factory=list)  # ids assigned to the agent's own session
+    config: dict[str, Any] = field(default_factory=dict)  # settings of the agent that rules of its declaration name
 
 
 class HarnessError(Exception):

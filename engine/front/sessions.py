@@ -37,6 +37,8 @@ class Session:
     script: Script | None = None
     watchdog_s: float | None = None  # the agent's limit on silence before the first byte, as its launcher set it
     preserve_thinking: bool | None = None  # `render.preserve_thinking`; None: the model's default
+    window: int | None = None  # what the agent was told, which its own rules reckon with; None: the engine's
+    max_output: int | None = None
     created: float = field(default_factory=time.time)
     last_request: float | None = None
     requests: int = 0
@@ -75,6 +77,8 @@ class Session:
             "observe": self.policy.observe,
             "watchdog_s": self.watchdog_s,
             "render": {"preserve_thinking": self.preserve_thinking},
+            "window": self.window,
+            "max_output": self.max_output,
             "created": self.created,
             "last_request": self.last_request,
             "requests": self.requests,
@@ -109,6 +113,10 @@ class Sessions:
         watchdog_s = fields.get("watchdog_s")
         if watchdog_s is not None and (isinstance(watchdog_s, bool) or not isinstance(watchdog_s, int | float)):
             raise BadRequest("watchdog_s: expected a number of seconds.")
+        for key in ("window", "max_output"):
+            tokens = fields.get(key)
+            if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
+                raise BadRequest(f"{key}: expected a positive number of tokens.")
         if len(self._by_id) >= MAX_SESSIONS:
             raise BadRequest(f"There are {MAX_SESSIONS} sessions already.", "Delete one: DELETE /v1/sessions/<id>.")
         declaration, script = fields.get("declaration"), fields.get("script")
@@ -128,6 +136,8 @@ class Sessions:
             script=Script.parse(script, (declaration or {}).get("tools")) if script is not None else None,
             watchdog_s=watchdog_s,
             preserve_thinking=preserve,
+            window=fields.get("window"),
+            max_output=fields.get("max_output"),
         )
         self._by_id[session.id] = session
         return session

@@ -145,6 +145,10 @@ def run(args: argparse.Namespace, context: Context) -> int:
         "project": str(project),
         "watchdog_s": plan.injection.watchdog_s,
         "render": {"preserve_thinking": request.preserve_thinking},
+        "version": request.version or "",
+        "config": plan.injection.config,
+        "window": plan.window_tokens,
+        "max_output": plan.max_output_tokens,
     }
     if request.script is not None:
         body["script"] = request.script

@@ -58,6 +58,7 @@ class OpenCodeAdapter:
             warnings=[*check_window(LAUNCH, context), *_overridden(context)],
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
+            config=_compaction(context),
         )
 
 
@@ -92,6 +93,16 @@ def _refuse_other_model(context: LaunchContext) -> None:
             f"--model {model} belongs to another provider than this engine.",
             f"Leave it out, or say {PROVIDER}/{context.model}.",
         )
+
+
+def _compaction(context: LaunchContext) -> dict[str, Any]:
+    """What the user's and the project's files say of pruning and compaction, strongest first as `reads` lists them."""
+    merged: dict[str, Any] = {}
+    for text in context.files.values():
+        section = json5.loads(text).get("compaction")
+        if isinstance(section, dict):
+            merged = {**section, **merged}
+    return {"compaction": merged} if merged else {}
 
 
 def _overridden(context: LaunchContext) -> list[Warning_]:

@@ -69,3 +69,16 @@ def test_the_plugin_is_loaded_unless_switched_off(make_context: MakeContext) -> 
     (plugin,) = config_of(ADAPTER.inject(make_context()))["plugin"]
     assert plugin.startswith("file:///") and Path(plugin.removeprefix("file://")).is_file()
     assert "plugin" not in config_of(ADAPTER.inject(make_context(edit_hints=False)))
+
+
+def test_what_the_files_say_of_pruning_is_registered(make_context: MakeContext) -> None:
+    context = make_context()
+    project, user = (
+        path for path in ADAPTER.reads(context) if path.name == "opencode.json" and ".opencode" not in path.parts
+    )
+    files = {
+        str(project): '{"compaction": {"prune": true}}',
+        str(user): '{"compaction": {"prune": false, "auto": true}}',
+    }
+    assert ADAPTER.inject(make_context(files=files)).config == {"compaction": {"prune": True, "auto": True}}
+    assert ADAPTER.inject(context).config == {}

@@ -20,7 +20,7 @@ _SELECTOR = re.compile(
 )
 _STEP = re.compile(r"(json|before|after)\('?([^')]+)'?\)|(presence)")
 _BILLING = "x-anthropic-billing-header:"
-MAX_HINTS = 16
+MAX_HINTS = 256
 HINT_OPS = frozenset(
     {"clear_result", "drop_block", "drop_thinking", "move_tail", "summarize", "truncate_turns", "replace_head"}
 )

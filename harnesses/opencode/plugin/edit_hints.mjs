@@ -14,6 +14,7 @@ const PROTECTED_TOKENS = 40_000; // the newest results outside the exempt turns
 const MINIMUM_TOKENS = 20_000; // less than this is not worth a prune
 const EXEMPT_TOOLS = new Set(["skill"]);
 const EXEMPT_TURNS = 2;
+const MOST_HINTS = 256; // what an engine takes in one request
 const PLACEHOLDER = "[Old tool result content cleared]";
 
 export const EditHints = async () => {
@@ -44,7 +45,6 @@ export const EditHints = async () => {
 function clearedNext(messages) {
   const cleared = [];
   let userTurns = 0;
-  let results = 0; // tool results walked past, newest first: how the prompt counts them
   let total = 0;
   let prunable = 0;
   walk: for (const { info, parts } of messages.toReversed()) {
@@ -52,18 +52,18 @@ function clearedNext(messages) {
     if (userTurns >= EXEMPT_TURNS && info.role === "assistant" && info.summary) break;
     for (const part of parts.toReversed()) {
       if (part.type !== "tool") continue;
-      results += 1;
       if (userTurns < EXEMPT_TURNS || part.state.status !== "completed" || EXEMPT_TOOLS.has(part.tool)) continue;
       if (part.state.time.compacted) break walk;
       const tokens = Math.round(part.state.output.length / 4);
       total += tokens;
       if (total <= PROTECTED_TOKENS) continue;
       prunable += tokens;
-      cleared.push(results);
+      cleared.push(part.callID);
     }
   }
   if (prunable <= MINIMUM_TOKENS) return [];
   return cleared
     .toReversed()
-    .map((n) => ({ at: `nth_newest(tool_result, ${n}).start`, op: "clear_result", after: "user", text: PLACEHOLDER }));
+    .slice(0, MOST_HINTS)
+    .map((id) => ({ at: `result(${id}).start`, op: "clear_result", after: "user", text: PLACEHOLDER }));
 }
