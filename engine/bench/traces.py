@@ -91,7 +91,7 @@ def asks(requests: Sequence[Recorded], policy: EditPolicy, declaration: Mapping[
     for i, request in enumerate(requests):
         conversation = conversations[i]
         wire = policy.wire(request.headers, request.body)
-        side = side_kind(declaration, conversation, request.headers, request.body)
+        side = side_kind(declaration, conversation, request.body, wire.kind)
         thread = wire.session or _opening(conversation)
         reply = _reply(conversation, conversations[i + 1 :])
         fresh = frozenset(

@@ -34,8 +34,10 @@ class Account:
     def prepared(self, origin: Origin, prepared: Prepared) -> None:
         """Take over what rendering found out."""
         record, tokens = self.record, prepared.prompt.tokens
-        record.line, record.epoch = origin.line.key, origin.wire.epoch or None
-        record.kind = origin.side or origin.wire.kind or None
+        wire = origin.wire
+        record.harness_id, record.harness_parent = wire.session or None, wire.parent or None
+        record.line, record.epoch = origin.line.key, wire.epoch or None
+        record.kind = origin.side or wire.kind or None
         record.render_s = round(time.monotonic() - self._began, 6)
         record.prompt_tokens = self.usage.prompt = len(tokens)
         digest = prompt_hash(tokens)

@@ -20,7 +20,6 @@ from engine.front.pending import Pending
 from engine.front.plans import Reply
 from engine.front.preparing import Origin, Prepared
 from engine.front.records import RequestRecord
-from engine.front.selectors import wire_ids
 from engine.front.sessions import Session
 from engine.prompt.conversation import Block, Conversation, Thinking
 from engine.prompt.output import Event, TextDelta, ThinkingDelta
@@ -93,6 +92,8 @@ class Generation:
             self.front.bus.publish(
                 "fork", {"session": self.session.id, "request": self.record.id, **prepared.broke.json()}
             )
+        if previous is not None and origin.side == preparing.COMPACTION:
+            sent.expected = [expected for expected in previous.expected if expected.rule]  # it is still to come
         line.sent.append(sent)
 
     async def _direct(self, submit: Submit, conversation: Conversation, kind: str | None, room: int) -> None:
@@ -189,11 +190,11 @@ class Generation:
         front, origin, prepared = self.front, self._origin, self._prepared
         assert origin is not None and prepared is not None
         front.language.remember(blocks, self._ids, prepared.prompt.tokens)
-        if prepared.turn is None or origin.aside or (self.record.side and origin.side is None):
-            return
-        reply = Reply(blocks, len(self._ids))
         sent, line = prepared.sent, origin.line
         sent.tokens = sent.tokens + array("I", self._ids)
+        if prepared.turn is None or self.record.side:
+            return
+        reply = Reply(blocks, len(self._ids))
         front.anticipation.begin(front.off_loop, self.session.policy, line, sent, prepared.turn, reply)
 
     def _logprob(self, entry: Sequence[Any]) -> Logprob:
@@ -211,15 +212,12 @@ async def start(
     front: Front, session: Session, ask: Ask, headers: Mapping[str, str], body: Mapping[str, Any]
 ) -> Generation:
     """Open the record, render, admit. Raises FtError with the record closed; otherwise the caller owns a `close`."""
-    harness_id, parent = wire_ids(session.declaration, headers, body)
     record = RequestRecord(
         id="req" + secrets.token_hex(12),
         session=session.id or None,
         api=ask.api,
         model=ask.model,
         stream=ask.stream,
-        harness_id=harness_id,
-        harness_parent=parent,
         user_agent=headers.get("user-agent"),
         watchdog_s=session.watchdog_s,
     )

@@ -61,9 +61,7 @@ def origin(front: Front, session: Session, ask: Ask, headers: Mapping[str, str],
     wire = session.policy.wire(headers, body)
     side = None
     if ask.conversation is not None:
-        side = side_kind(session.declaration, ask.conversation, headers, body)
-        if side is None and not ask.conversation.tools and session.declaration is not None:
-            side = wire.kind if wire.kind not in ("", "turn", None) else None
+        side = side_kind(session.declaration, ask.conversation, body, wire.kind)
     thread = wire.session or _opening(ask)
     key = f"{session.id}/{thread}" if thread else session.id
     if side is not None and side != COMPACTION:
@@ -86,8 +84,8 @@ def prepare(
     turn = Turn(
         conversation=rendered,
         prompt=prompt,
-        window=front.window,
-        max_output=ask.max_tokens or front.max_output,
+        window=session.window or front.window,
+        max_output=ask.max_tokens or session.max_output or front.max_output,
         body=body,
         config=session.config,
         hints=origin.wire.hints,

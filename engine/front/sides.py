@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.front.selectors import first_present
 from engine.prompt.conversation import Conversation, Message, Text
 
 
@@ -17,26 +16,23 @@ class Request:
 
     conversation: Conversation
     body: Mapping[str, Any]
-    kind: str | None = None
+    kind: str = ""
 
 
 def side_kind(
     declaration: Mapping[str, Any] | None,
     conversation: Conversation,
-    headers: Mapping[str, str],
     body: Mapping[str, Any],
+    said: str,
 ) -> str | None:
-    """The kind of the first `[[side]]` rule that matches, None for a turn of the agent.
+    """The kind of the first `[[side]]` rule that matches, None for a turn of the agent. `said`: by the request itself.
 
     All conditions of a rule must hold; one we do not know never does.
     """
     rules = (declaration or {}).get("side")
     if not isinstance(rules, list):
         return None
-    wire = (declaration or {}).get("wire")
-    selectors = wire.get("kind") if isinstance(wire, Mapping) else None
-    kind = first_present(selectors, headers, body) if isinstance(selectors, list) else None
-    request = Request(conversation, body, kind)
+    request = Request(conversation, body, said)
     for rule in rules:
         match = rule.get("match") if isinstance(rule, Mapping) else None
         if isinstance(match, Mapping) and match and all(_holds(name, value, request) for name, value in match.items()):

@@ -23,6 +23,9 @@ MAPPING = {
 }
 
 
+DECLARED = {"schema": "edits/1", "harness": "test", "versions": ">=0", "wire": {}}
+
+
 # One pool for all objects of this SDK: each of its own would load all certificates again.
 _HTTP = httpx.Client(trust_env=False, timeout=60)
 
@@ -42,7 +45,7 @@ class Agent:
 
     def __init__(self, engine: Engine, script: dict[str, Any] | None = None, **fields: Any) -> None:
         if script is not None:
-            fields = {"declaration": {"tools": MAPPING}, **fields, "script": script}
+            fields = {"declaration": {**DECLARED, "tools": MAPPING}, **fields, "script": script}
         self.engine = engine
         self.session = engine.session(**fields)
 

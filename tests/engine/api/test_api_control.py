@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from tests.engine.api.conftest import Agent, play
+from tests.engine.api.conftest import DECLARED, Agent, play
 from tests.serving import Engine
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
@@ -92,8 +92,23 @@ def test_sessions(engine: Engine) -> None:
     assert agent.session["token"] not in json.dumps(engine.get("/v1/sessions"))
     assert agent.session["id"] in [s["id"] for s in engine.get("/v1/sessions")["sessions"]]
     assert engine.client.get("/v1/sessions/s-none").status_code == 404
-    for body in ({"name": 5}, {"script": {"turns": [{"blocks": []}]}}, {"script": []}):
+    for body in ({"name": 5}, {"script": {"turns": [{"blocks": []}]}}, {"script": []}, {"config": 1}):
         assert engine.client.post("/v1/sessions", json=body).status_code == 400
+
+
+def test_a_wrong_declaration_is_refused_by_field(engine: Engine) -> None:
+    keep = {"edge": "head.end", "class": "head"}
+    for declaration, named in (
+        ({**DECLARED, "keep": [keep, {**keep, "class": "crown"}]}, "declaration.keep[1].class"),
+        ({**DECLARED, "keep": [{**keep, "edge": "message[0"}]}, "declaration.keep[0].edge"),
+        ({**DECLARED, "moon": 1}, "declaration.moon"),
+        ({**DECLARED, "schema": "edits/9"}, "declaration.schema"),
+    ):
+        refused = engine.client.post("/v1/sessions", json={"declaration": declaration})
+        assert refused.status_code == 400 and named in refused.text, refused.text
+    taken = engine.session(declaration={**DECLARED, "versions": ">=2, <3", "keep": [keep]}, version="2.5")
+    outside = engine.session(declaration={**DECLARED, "versions": ">=2, <3", "keep": [keep]}, version="3.1")
+    assert [engine.get(f"/v1/sessions/{s['id']}")["observe"] for s in (taken, outside)] == [False, True]
 
 
 def test_a_session_says_whether_old_thinking_is_rendered(engine: Engine) -> None:
@@ -113,6 +128,13 @@ def test_a_session_says_whether_old_thinking_is_rendered(engine: Engine) -> None
         listed = engine.get(f"/v1/sessions/{agent.session['id']}")
         assert listed["render"] == {"preserve_thinking": switch}
     assert sizes[None] == sizes[True] > sizes[False]
+    told = Agent(engine, window=4096, max_output=512).session
+    assert told["window"] == engine.get("/ready")["window"], "what the engine has, not what the agent was told"
+    listed = engine.get(f"/v1/sessions/{told['id']}")
+    assert (listed["window"], listed["max_output"]) == (4096, 512)
+    for key, value in (("window", 0), ("max_output", "8k"), ("window", True)):
+        refused = engine.client.post("/v1/sessions", json={key: value})
+        assert refused.status_code == 400 and key in refused.text
     for render, named in (
         (5, "render"),
         ({"preserve": True}, "render.preserve"),
@@ -123,7 +145,8 @@ def test_a_session_says_whether_old_thinking_is_rendered(engine: Engine) -> None
 
 
 def test_request_record(engine: Engine) -> None:
-    declaration = {"wire": {"session": ["header:x-none", "body:metadata.user_id:json(session_id)"], "parent": []}}
+    wire = {"session": ["header:x-none", "body:metadata.user_id:json(session_id)"], "parent": []}
+    declaration = {**DECLARED, "wire": wire}
     agent = Agent(engine, declaration=declaration)
     body = {**CHAT, "metadata": {"user_id": json.dumps({"session_id": "abc"})}}
     headers = {"authorization": f"Bearer {agent.session['token']}", "user-agent": "probe/1"}

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.engine.api.conftest import NO_ARGUMENTS, READ, THINK_READ, Agent, play
+from tests.engine.api.conftest import DECLARED, NO_ARGUMENTS, READ, THINK_READ, Agent, play
 from tests.serving import Engine
 
 TOOLS: list[Any] = [
@@ -91,7 +91,7 @@ def test_call_without_arguments_is_an_empty_object(engine: Engine) -> None:
 
 
 def test_namespace_tools_and_others(engine: Engine) -> None:
-    declaration = {"tools": {"task": [{"name": "spawn_agent", "args": {"message": "{prompt}"}}]}}
+    declaration = {**DECLARED, "tools": {"task": [{"name": "spawn_agent", "args": {"message": "{prompt}"}}]}}
     agent = Agent(engine, play({"tool": "task", "args": {"prompt": "go", "description": "d"}}), declaration=declaration)
     spawn = {"type": "function", "name": "spawn_agent", "parameters": {"type": "object", "properties": {}}}
     tools = [

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.front.answer import Answer, StopStrings
-from engine.front.selectors import first_present, wire_ids
 from engine.front.sides import side_kind
 from engine.prompt.conversation import Conversation, Message, Text, Thinking, Tool, ToolCall
 from engine.prompt.output import TextDelta, ThinkingDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
@@ -75,23 +74,6 @@ def test_a_stop_string_does_not_reach_across_a_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("selectors", "found"),
-    [
-        (["header:X-Id"], "h"),
-        (["header:none", "body:a.b"], "v"),
-        (["body:meta.user:json(session)"], "s"),
-        (["body:meta.user:json(none)", "body:a"], None),
-        (["cookie:x", 5, "body:n"], None),
-        (["header:x-id:presence"], "h"),
-    ],
-)
-def test_selectors(selectors: list, found: str | None) -> None:
-    body = {"a": {"b": "v"}, "meta": {"user": '{"session": "s"}'}, "n": 5}
-    assert first_present(selectors, {"x-id": "h"}, body) == found
-    assert wire_ids({"wire": {"session": selectors}}, {"x-id": "h"}, body) == (found, None)
-
-
-@pytest.mark.parametrize(
     ("match", "side"),
     [
         ({"tools": 0}, False),
@@ -115,10 +97,6 @@ def test_side_rules(match: dict, side: bool) -> None:
     )
     conversation = Conversation(messages, tools=(Tool("t", "", {}),))
     body = {"output_config": {"format": {}}}
-    headers = {"x-turn": '{"request_kind": "compaction"}'}
-    declaration = {
-        "wire": {"kind": ["header:x-turn:json(request_kind)"]},
-        "side": [{"kind": "never", "match": {"tools": 9}}, {"kind": "x", "match": match}],
-    }
-    assert side_kind(declaration, conversation, headers, body) == ("x" if side else None)
-    assert side_kind(None, conversation, headers, body) is None
+    declaration = {"side": [{"kind": "never", "match": {"tools": 9}}, {"kind": "x", "match": match}]}
+    assert side_kind(declaration, conversation, body, "compaction") == ("x" if side else None)
+    assert side_kind(None, conversation, body, "compaction") is None
