@@ -62,6 +62,21 @@ class CheckpointStore:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def listing(self) -> list[dict[str, object]]:
+        """What is kept, for reports: position, kind, the edges it is kept for, and the line that made it."""
+        return [
+            {
+                "line": base(c.session),
+                "position": c.position,
+                "kind": c.kind,
+                "edge": ", ".join(sorted({edge for _, _, edge in c.claims if edge})),
+                "tier": "ram",
+                "bytes": c.bytes,
+                "wanted": bool(c.claims),
+            }
+            for c in self._kept.values()
+        ]
+
     def used(self, match: Match, session: str, side: bool, edit_points: Iterable[EditPoint], line: str = "") -> None:
         """A request resumes from `match`: refreshes that one checkpoint, and renews the claims of its line, which is
         `session`'s own unless `line` is given, on the checkpoints at its edit points."""

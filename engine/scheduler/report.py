@@ -45,6 +45,7 @@ def snapshot(
             "bytes": store.bytes,
             "cap_bytes": store.cap_bytes,
             "evicted": store.evictions,
+            "list": store.listing(),
         },
         "anticipation": {
             "computed": cache.marks.computed,
