@@ -21,7 +21,8 @@ from engine.protocol import EditPoint
 
 LIVE_SESSION_S = 3600.0
 SIDE_SHARE = 3  # side and background work may hold 1/3 of the cap
-MIN_SIDE = 2
+MIN_SIDE = 2  # and this many are theirs alone, where the cap is not smaller than
+ROOMY = 8
 
 
 class CheckpointStore:
@@ -192,8 +193,8 @@ class CheckpointStore:
         self._claims.check(self._kept.values())
 
     def _make_room(self, side: bool) -> bool:
-        while self.bytes + self._pool.state_bytes > self.cap_bytes or (side and self._side_is_full()):
-            victim = self._victim(side)
+        while (full := self._is_full(side)) or self.bytes + self._pool.state_bytes > self.cap_bytes:
+            victim = self._victim(side, full)
             if victim is None:
                 return False
             self._event("checkpoint-evicted", {"position": victim.position, "kind": victim.kind})
@@ -201,23 +202,26 @@ class CheckpointStore:
             self.drop(victim)
         return True
 
-    def _side_is_full(self) -> bool:
-        held = sum(c.side for c in self._kept.values()) + sum(self._reserved.values())
-        return held >= max(MIN_SIDE, self.cap // SIDE_SHARE)
+    def _is_full(self, side: bool) -> bool:
+        """True when side or main requests hold all that is meant for them."""
+        held = sum(c.side == side for c in self._kept.values()) + sum(s == side for s in self._reserved.values())
+        if side:
+            return held >= max(MIN_SIDE, self.cap // SIDE_SHARE)
+        return held >= (self.cap - MIN_SIDE if self.cap >= ROOMY else self.cap)
 
-    def _victim(self, side: bool) -> Checkpoint | None:
+    def _victim(self, side: bool, own: bool) -> Checkpoint | None:
+        """What a request gives up for another; `own`: only from what is meant for requests like it."""
         live = set(self._live())
         safe = self._safe(live)
         tips = {id(c) for line, c in self._tips.items() if base(line) in live}
-        only_side = side and self._side_is_full()
 
         def wanted(checkpoint: Checkpoint) -> bool:
             return any(base(line) in live for line, _, _ in checkpoint.claims)
 
         def allowed(checkpoint: Checkpoint) -> bool:
-            if id(checkpoint) in safe:
+            if id(checkpoint) in safe or (own and checkpoint.side != side):
                 return False
-            return not side or checkpoint.side or not (only_side or wanted(checkpoint) or id(checkpoint) in tips)
+            return not side or checkpoint.side or not (wanted(checkpoint) or id(checkpoint) in tips)
 
         candidates = [c for c in self._kept.values() if allowed(c)]
         return min(candidates, key=lambda c: (id(c) in tips, wanted(c), self._worth(c), c.last_use), default=None)
