@@ -30,7 +30,8 @@ class Spelling:
                 "answer": (query, answer),
                 "past_answer": (query, answer, query),
             }
-            found = self._before_block(messages[kind], 2 if kind == "user" else 1)
+            keep = False if kind == "past_answer" else None
+            found = self._before_block(Conversation(messages[kind], preserve_thinking=keep), 2 if kind == "user" else 1)
             self._headers[kind] = found
         return found
 
@@ -40,7 +41,7 @@ class Spelling:
         if found is None:
             call = Message("assistant", (ToolCall("call0", "f", "{}"),))
             messages = (Message("user", (Text("q"),)), call, Message("tool", (ToolResult("call0", (Text(text),)),)))
-            prompt = self._try(messages)
+            prompt = self._try(Conversation(messages))
             spans = [span for span in prompt.spans if (span.message, span.block) == (2, 0)]
             found = prompt.tokens[spans[0].start : spans[-1].end] if spans else []
             self._results.put(text, found, 36 * len(found) + 2 * len(text) + 200)
@@ -50,14 +51,14 @@ class Spelling:
         """Plain text."""
         return self._encode(text)
 
-    def _before_block(self, messages: tuple[Message, ...], index: int) -> list[int]:
-        prompt = self._try(messages)
+    def _before_block(self, conversation: Conversation, index: int) -> list[int]:
+        prompt = self._try(conversation)
         spans = [span for span in prompt.spans if span.message == index and span.kind != "generation"]
         block = next((span.start for span in spans if span.block >= 0), None)
         return prompt.tokens[spans[0].start : block] if spans and block is not None else []
 
-    def _try(self, messages: tuple[Message, ...]) -> Prompt:
+    def _try(self, conversation: Conversation) -> Prompt:
         try:
-            return self._render(Conversation(messages))
+            return self._render(conversation)
         except BadRequest:  # a template that refuses this tells nothing; edges stay at the starts of blocks
             return Prompt([])

@@ -12,7 +12,7 @@ from engine.prompt.edits.expressions import Condition
 from engine.prompt.edits.ops import placeholder_for
 from engine.prompt.edits.outline import Outline, Place, block_at, text_of
 from engine.prompt.edits.patterns import Pattern
-from engine.prompt.edits.places import Context, Places, shared
+from engine.prompt.edits.places import Context, Places, shared, summary_before
 from engine.prompt.edits.template import Template
 from engine.prompt.edits.turn import Turn
 from engine.protocol import EditPoint
@@ -119,6 +119,8 @@ class Anchors:
         if position is None or spelling is None:
             return position
         tokens = self.turn.prompt.tokens
+        if edge.kind == "summary":
+            return position + shared(spelling.encode(summary_before(context.params)), tokens[position:])
         header = self._successor(edge, rule)
         if header:
             return position + shared(spelling.header(header), tokens[position : position + 64])
@@ -142,9 +144,7 @@ class Anchors:
         if edge.kind == "head" or (edge.kind in ("turn", "user") and edge.side == "start" and edge.block is None):
             return "user"
         if edge.kind == "turn" and edge.side == "end":
-            return (
-                "past_answer" if strips else {"drop_all": "answer", "drop_before_query": "past_answer"}.get(drops, "")
-            )
+            return "past_answer" if strips else "answer" if drops != "verbatim" else ""
         if edge.kind == "prompt" and drops == "drop_all":
             return "answer"
         if edge.kind in ("last", "tail") and rule is not None and rule.op == "move_tail":

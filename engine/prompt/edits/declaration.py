@@ -22,10 +22,11 @@ _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 @dataclass(frozen=True, slots=True)
 class Tail:
     """What a compaction keeps beside the head: `users`, the newest user messages up to so many tokens, before the
-    summary where `before_summary`."""
+    summary where `before_summary`; `messages`, how many of the newest messages stand behind it."""
 
     before_summary: bool = False
     users: Sum | None = None
+    messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,9 @@ def _rule(entry: Mapping[str, Any], place: str) -> Rule:
     if "enabled" in entry:
         path, _, value = entry["enabled"].removeprefix("config:").partition(" == ")
         switch = (path, value)
-    if "summary_re" in params:
-        compile_pattern(str(params["summary_re"]), f"{place}.params.summary_re")
+    for name in ("summary_re", "instruction_re"):
+        if name in params:
+            compile_pattern(str(params[name]), f"{place}.params.{name}")
     return Rule(
         id=entry["id"],
         op=entry["op"],
@@ -215,7 +217,9 @@ def _tail(entry: Mapping[str, Any], place: str) -> Tail:
     if "tokens" in entry:
         parse_sum(entry["tokens"], f"{place}.tokens")
     users = parse_sum(entry["users"], f"{place}.users") if "users" in entry else None
-    return Tail(entry.get("place") == "before_summary", users)
+    before = entry.get("place") == "before_summary"
+    exact = not before and "tokens" not in entry and "since" not in entry  # else the number is only the least
+    return Tail(before, users, int(entry.get("min_messages", 0)) if exact else 0)
 
 
 def _selectors(wire: Mapping[str, Any], name: str, place: str) -> tuple[Selector, ...]:

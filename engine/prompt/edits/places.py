@@ -11,6 +11,7 @@ from engine.prompt.edits.edges import Edge
 from engine.prompt.edits.outline import Outline, Place, Select, block_at, kind_is, text_of
 from engine.prompt.edits.patterns import Pattern, compile_pattern
 
+SUMMARY = "{summary}"  # in a compaction's `summary`: where the model's text stands
 T = TypeVar("T")
 
 
@@ -172,13 +173,15 @@ class Places:
         return found
 
     def _summary(self, params: Mapping[str, Any]) -> Place | None:
-        """The text of the last compaction, known by a pattern or by the question that it answers."""
+        """The text of the last compaction, known by a pattern, by what stands around it or by the question that it
+        answers."""
         question, pattern = params.get("question"), params.get("summary_re")
         matcher = compile_pattern(str(pattern), "summary_re") if pattern else None
+        before = summary_before(params)
         for place, block in self.outline.blocks():
             if place[0] < self.outline.head or not isinstance(block, Text):
                 continue
-            if matcher is not None and matcher.matches(block.text):
+            if (matcher is not None and matcher.matches(block.text)) or (before and block.text.startswith(before)):
                 return place
             if question and block.text.strip() == question and place[0] + 1 < len(self.outline.messages):
                 return place[0] + 1, -1
@@ -193,6 +196,12 @@ class Places:
             return None if span is None else span[0]
         before = self._encode(text[: found[0]])
         return span[0] + shared(before, self._prompt.tokens[span[0] : span[1]])
+
+
+def summary_before(params: Mapping[str, Any]) -> str:
+    """The text that a compaction's message begins with, before the summary itself."""
+    before, found, _ = str(params.get("summary", "")).partition(SUMMARY)
+    return before if found else ""
 
 
 def shared(a: Sequence[int], b: Sequence[int]) -> int:

@@ -12,7 +12,8 @@ from engine.prompt.edits.declaration import Declaration, Rule
 from engine.prompt.edits.edges import Edge, parse_edge
 from engine.prompt.edits.expressions import Condition, Facts
 from engine.prompt.edits.outline import Outline, Place, block_at, size_of, text_of
-from engine.prompt.edits.places import Places
+from engine.prompt.edits.patterns import compile_pattern
+from engine.prompt.edits.places import SUMMARY, Places
 from engine.prompt.edits.template import Template
 from engine.prompt.edits.turn import Hint, Prediction, Turn
 
@@ -32,6 +33,9 @@ class Predictor:
         """Most probable first, at most two."""
         expects = "tool_result" if any(isinstance(block, ToolCall) for block in reply) else "user"
         values = self._values(turn, completion_tokens)
+        summarized = self._summarized(turn, reply, values)
+        if summarized is not None:
+            return [summarized]
         plain = self._appended(turn, reply, expects, values)
         compacted = self._compacted(turn, plain, reply, values)
         if compacted is None:
@@ -67,7 +71,9 @@ class Predictor:
             if edited is not conversation:
                 applied.append((rule.id, hint.at))
                 conversation = edited
-        conversation = ops.append(conversation, [Message("assistant", self._echoed(reply, expects))])
+        conversation = ops.append(conversation, [Message("assistant", self._echoed(reply))])
+        if self.declaration.echo_thinking == "drop_before_query" and expects == "user":
+            conversation = ops.drop_thinking(conversation, len(conversation.messages))
         stripped = self._stripped(conversation, expects, bool(then))
         applied += [stripped] if stripped is not None else []
         rules = "+".join(dict.fromkeys(rule for rule, _ in applied))
@@ -94,6 +100,32 @@ class Predictor:
                 kept = [*kept, Message("user", (Text(question),))]
             conversation = ops.summarize(whole, place, kept)
             return Prediction(rule.id, edge.text, conversation, "assistant" if question else "user")
+        return None
+
+    def _summarized(self, turn: Turn, reply: tuple[Block, ...], values: Mapping[str, int]) -> Prediction | None:
+        """What follows when the request asked for the summary in the session itself, and `reply` is that summary."""
+        asked = turn.conversation.messages[-1] if turn.conversation.messages else None
+        summary = "".join(block.text for block in reply if isinstance(block, Text)).strip()
+        if asked is None or asked.role != "user" or not summary:
+            return None
+        before = replace(turn.conversation, messages=turn.conversation.messages[:-1])
+        for rule in self.rules:
+            pattern, wrapper = rule.params.get("instruction_re"), rule.params.get("summary")
+            if rule.op != "summarize" or not pattern or not wrapper:
+                continue
+            matches = compile_pattern(str(pattern), "instruction_re").matches
+            found = (
+                self._deepest(rule, self._places(before, turn))
+                if any(matches(text_of(b)) for b in asked.blocks)
+                else None
+            )
+            if found is None:
+                continue
+            edge, place = found
+            kept = self._kept_users(rule, before, place, values)
+            told = Message("user", (Text(str(wrapper).replace(SUMMARY, summary)),))
+            tail = before.messages[-rule.tail.messages :] if rule.tail.messages else ()
+            return Prediction(rule.id, edge.text, ops.summarize(before, place, [*kept, told, *tail]), "user")
         return None
 
     def _deepest(self, rule: Rule, places: Places) -> tuple[Edge, Place] | None:
@@ -174,10 +206,9 @@ class Predictor:
             dropped += [(place[0], j) for j in range(start, end)]
         return dropped
 
-    def _echoed(self, reply: tuple[Block, ...], expects: str) -> tuple[Block, ...]:
+    def _echoed(self, reply: tuple[Block, ...]) -> tuple[Block, ...]:
         """The reply as this client will send it back."""
-        drops = self.declaration.echo_thinking
-        if drops == "drop_all" or (drops == "drop_before_query" and expects == "user"):
+        if self.declaration.echo_thinking == "drop_all":
             reply = tuple(block for block in reply if not isinstance(block, Thinking))
         if self.declaration.echo_text == "trim":
             reply = tuple(Text(block.text.strip()) if isinstance(block, Text) else block for block in reply)
