@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -103,7 +104,18 @@ def serve_arguments(model: LocalModel, settings: Settings, models_dir: Path, pat
     for name in ("kv", "threads", "moe_backend"):
         if (value := settings.optional_text(name)) is not None:
             arguments += ["--" + name.replace("_", "-"), value]
+    arguments += ["--anticipate", settings.text("anticipate")]
+    budget = settings.optional_number("hibernate")
+    budget = hibernation_bytes(paths.checkpoints) if budget is None else budget
+    if budget:
+        arguments += ["--hibernate-dir", str(paths.checkpoints), "--hibernate-bytes", str(budget)]
     return arguments
+
+
+def hibernation_bytes(folder: Path) -> int:
+    """The usual budget of prefixes kept on disk: 8 GiB, at most a tenth of what is free there; 0 where nothing is."""
+    existing = next((place for place in (folder, *folder.parents) if place.is_dir()), Path("/"))
+    return min(8 << 30, shutil.disk_usage(existing).free // 10)
 
 
 def start_engine(

@@ -12,7 +12,7 @@ from ftagent.errors import EngineNotReady, FtError
 from ftagent.paths import Paths
 from ftagent.processes import is_alive
 
-STOP_GRACE_S = 30.0
+STOP_GRACE_S = 40.0  # running answers may end, then the worker writes what it keeps on disk
 TERM_GRACE_S = 10.0
 
 

@@ -143,8 +143,9 @@ class Supervisor:
             self._socket.unlink(missing_ok=True)
             self._ended.set()
 
-    async def stop(self, drain_s: float = 5.0) -> None:
-        """Let running work finish for `drain_s`, then end the worker: shutdown message, SIGTERM, SIGKILL."""
+    async def stop(self, drain_s: float = 8.0) -> None:
+        """Let the worker finish and write what it keeps on disk for `drain_s`, then end it: shutdown message, SIGTERM,
+        SIGKILL."""
         self._stopping = True
         child = self._child
         if child is not None:

@@ -57,6 +57,14 @@ def test_launches_share_one_engine_and_every_request_is_counted(real) -> None:
     assert (status["engine"]["state"], status["engine"]["model"]) == ("ready", "tiny-hybrid")
     records = json.loads(real.run("ctl", "requests", "--json", "--session", listed[0]["id"]).stdout)["requests"]
     assert [record["scripted"] for record in records] == [True] * 3
+    explained = json.loads(real.run("ctl", "explain", listed[0]["id"], "--texts", "--json").stdout)
+    assert [turn["broke_at"] for turn in explained["turns"]] == [None] * 3 and explained["session"]["requests"] == 3
+    shown = real.run("ctl", "explain").stdout
+    assert "first of its line" in shown and shown.count("continues") == 2
+    assert real.run("ctl", "explain", "s-unknown").returncode == 3
+    anchors = json.loads(real.run("ctl", "anchors", "--json").stdout)["anchors"]
+    assert "head" in {anchor["kind"] for anchor in anchors}
+    assert all(anchor["position"] > 0 and anchor["tier"] in ("ram", "disk") for anchor in anchors)
     assert real.run("ctl", "health").returncode == real.run("ctl", "stats").returncode == 0
 
     plan = json.loads(real.run("launch", "mini", "--dry-run", "--json", "--force").stdout)
