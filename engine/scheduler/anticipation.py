@@ -33,11 +33,9 @@ def displaced(submit: Submit, requests: Iterable[Request]) -> list[Request]:
         return same if submit.session else []
     if submit.max_tokens:
         return []
-    if submit.supersedes:
-        return same
-    dropped = same[: len(same) - PER_LINE + 1] if len(same) >= PER_LINE else []
+    dropped = same if submit.supersedes else same[: max(0, len(same) - PER_LINE + 1)]
     if len(waiting) - len(dropped) >= IN_ALL:
-        dropped.append(next(r for r in waiting if r not in dropped))
+        return [*dropped, next(r for r in waiting if r not in dropped)]
     return dropped
 
 
