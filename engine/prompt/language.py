@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import FtError
+from engine.errors import BadRequest, FtError
 from engine.prompt import grammar
-from engine.prompt.conversation import Block, Conversation, Message, Prompt, Text, ToolCall, ToolResult
+from engine.prompt.conversation import Block, Conversation, Message, Prompt, Text, Thinking, ToolCall, ToolResult
 from engine.prompt.dialects import find
 from engine.prompt.dialects.contract import Dialect
 from engine.prompt.echo import EchoMemory
@@ -50,8 +50,12 @@ class Language:
         self._dialect = dialect
         self._echo = EchoMemory(tokenizer, self.stop_ids, dialect.markers)
         ends = [text for token in self.stop_ids if (text := tokenizer.token(token))]
-        self._renderer = Renderer(tokenizer, template, dialect, self._echo, ends, thinking, preserve_thinking)
         declared = templates.find(family, thinking)
+        self._renderer = Renderer(
+            tokenizer, template, dialect, self._echo, ends, thinking, preserve_thinking, declared.switch
+        )
+        if not self._keeps_thinking():
+            declared = replace(declared, switch=None)
         self.template = declared.serving(preserve_thinking, Spelling(self._renderer.render, tokenizer.encode))
 
     @staticmethod
@@ -73,6 +77,16 @@ class Language:
             preserve_thinking,
             manifest.template_family,
         )
+
+    def _keeps_thinking(self) -> bool:
+        """Whether the switch that should keep the thinking of earlier turns does so in this very template."""
+        query = Message("user", (Text("q"),))
+        answer = Message("assistant", (Thinking("t"), Text("a")))
+        try:
+            prompt = self.render(Conversation((query, answer, query), preserve_thinking=True))
+        except BadRequest:
+            return False
+        return any(span.kind == "thinking" for span in prompt.spans)
 
     def render(self, conversation: Conversation) -> Prompt:
         """Token ids and spans of the next request. Raises BadRequest when the template refuses the conversation."""

@@ -21,7 +21,8 @@ from engine.prompt.tokenizer import Tokenizer
 
 
 class Renderer:
-    """`ends` are the texts of the end-of-turn tokens; `thinking` is the model's default."""
+    """`ends` are the texts of the end-of-turn tokens; `thinking` is the model's default; `switch` the template variable, and
+    its value, that keeps the thinking of earlier turns."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Renderer:
         ends: Sequence[str],
         thinking: bool,
         preserve_thinking: bool = True,
+        switch: tuple[str, bool | str] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._template = template
@@ -40,6 +42,7 @@ class Renderer:
         self._ends = frozenset(ends)
         self._thinking = thinking
         self._preserve_thinking = preserve_thinking
+        self._switch = switch
         self._runs = RunBuilder(dialect.markers, ends, tokenizer.split)
         self._prefixes = {thinking: self._generation_prefix(thinking) for thinking in (True, False)}
 
@@ -89,10 +92,14 @@ class Renderer:
         return self._thinking if thinking is None else thinking
 
     def _options(self, thinking: bool | None, preserve: bool | None = None) -> dict[str, Any]:
-        return {
-            "enable_thinking": self._resolve(thinking),
-            "preserve_thinking": self._preserve_thinking if preserve is None else preserve,
-        }
+        options: dict[str, Any] = {"enable_thinking": self._resolve(thinking)}
+        if self._switch is not None:
+            name, value = self._switch
+            if self._preserve_thinking if preserve is None else preserve:
+                options[name] = value
+            elif isinstance(value, bool):
+                options[name] = not value
+        return options
 
     def _coarse(self, output: str, marked: str, marks: Marks) -> list[Run]:
         """One run for each turn, when the template rewrites client text: leaves are not found in its output again."""

@@ -63,8 +63,9 @@ class Anchors:
         for rule in self.rules:
             self._add_rule(places, rule, add)
         templated = self._places(self.template.not_query)
+        strips = self.template.strips(bool(self.turn.conversation.tools))
         for keep in self.template.keeps:
-            if not self.template.preserving:
+            if strips:
                 self._add_keep(templated, keep, add)
         for mark in self.turn.marks:
             head = mark[0] < places.outline.head

@@ -47,7 +47,7 @@ class Template:
 
     def strips(self, tools: bool) -> bool:
         """Whether thinking before the last query is not rendered. `tools`: the request has tools."""
-        if self.preserving:
+        if self.preserving and self.switch is not None:
             return False
         return self.thinking in ("after_query", "none") or (self.thinking == "all_if_tools" and not tools)
 

@@ -152,6 +152,8 @@ def test_every_fork_is_a_declared_edge_and_was_predicted(
 ) -> None:
     language = language_of(models_dir / model, preserve)
     policy = EditPolicy.compose(declaration(name), language.template)
+    # Without thinking in its template, `<think>` and `<tool_call>` are text and start with the same token.
+    slack = {0, 1} if model == "smollm2-moe" else {0}
     for seed in range(3):
         rng = random.Random(f"{name} {seed}")
         session = Session(name, rng)
@@ -167,7 +169,11 @@ def test_every_fork_is_a_declared_edge_and_was_predicted(
                     before = turn.prompt.tokens + generated
                     fork = shared(before, prompt.tokens)
                     edges = {point.position for point in policy.anchors(turn)}
-                    assert fork >= len(turn.prompt.tokens) or fork in edges, (seed, fork, sorted(edges))
+                    assert fork >= len(turn.prompt.tokens) or {fork - s for s in slack} & edges, (
+                        seed,
+                        fork,
+                        sorted(edges),
+                    )
                     forks += fork < len(turn.prompt.tokens)
                     assert prompt.tokens[: len(certain)] == certain, (seed, "the prediction missed")
                 turn = Turn(conversation, prompt, 10_000, 1_000)
