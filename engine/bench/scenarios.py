@@ -16,7 +16,7 @@ from engine.bench.toy import BASH, FRAME, GENERATION, HEAD, SUMMARY_HEAD, THINK_
 from engine.prompt.conversation import Block, Conversation, Message, Text, Thinking, ToolCall, ToolResult
 from engine.prompt.edits.policy import Wire
 
-HEADER, REMINDER, CARRIER = "hdr", "rmd", "crr"  # how these texts begin
+HEADER, REMINDER, CARRIER, INSTRUCTION = "hdr", "rmd", "crr", "ins"  # how these texts begin
 PLACEHOLDER = "the old out put was set off for now"
 
 
@@ -113,10 +113,11 @@ class Agent:
     def conversation(self) -> Conversation:
         return Conversation((self.system, *self._view(self)), (BASH,))
 
-    def say(self, size: int | None = None, *more: str) -> int:
-        """A user message; returns its tokens."""
+    def say(self, size: int | None = None, *more: str, opening: str = "") -> int:
+        """A user message, its first word `opening`; returns its tokens."""
         size = size or self.sizes.user
-        texts = [self.words.text(size - FRAME), *more]
+        text = self.words.text(size - FRAME)
+        texts = [f"{opening}{text[3:]}" if opening else text, *more]
         self.history.append(Message("user", tuple(Text(text) for text in texts)))
         return size + sum(1 + len(text.split()) for text in more)
 
@@ -239,7 +240,7 @@ def compact(sizes: Sizes) -> Iterator[Ask]:
         yield Ask(sent, reply, new)
         agent.answered(reply)
         if last and tokens_of(sent) > sizes.compact_over:
-            instruction = agent.say(sizes.instruction)
+            instruction = agent.say(sizes.instruction, opening=INSTRUCTION)
             summary = Text(agent.words.text(sizes.summary - THINK_CLOSE - 1))
             yield Ask(agent.conversation(), (summary,), instruction + GENERATION)
             tail = agent.history[:-1][-sizes.keep_messages :]
@@ -341,8 +342,9 @@ SCENARIOS = (
             {
                 "id": "compact",
                 "op": "summarize",
-                "at": ["head.end"],
+                "at": ["head.end", "summary.start"],
                 "known": "reply",
+                "params": {"instruction_re": f"^{INSTRUCTION} ", "summary": f"{SUMMARY_HEAD} {{summary}}"},
                 "when": f"total >= {sizes.compact_over}",
                 "tail": {"min_messages": sizes.keep_messages, "place": "after_summary"},
             },

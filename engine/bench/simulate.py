@@ -259,9 +259,9 @@ class _Simulation:
 
     def _compute_ahead(self, rid: str, ask: Ask, turn: Turn, served: Served) -> None:
         plans = plans_of(self._language, self._policy, turn, Reply(ask.reply, len(served.reply)))
-        self._expected[ask.line] = plans
         computed = array("I", served.prompt)
         fresh = [plan for plan in plans if not _begins(computed, plan.expected.tokens)]
+        self._expected[ask.line] = fresh
         for number, plan in enumerate(fresh):
             self._ahead[f"{rid}-{number}"] = ask.line, plan.expected.tokens
             submit = Submit(

@@ -56,14 +56,16 @@ def read(path: Path) -> list[Recorded]:
     return made
 
 
-def filled(value: Any) -> Any:
-    """`{"$": segments}` becomes text of the same length; the rest stays."""
+def filled(value: Any, key: str = "") -> Any:
+    """`{"$": segments}` becomes text of the same length; the rest stays. Arguments of calls become JSON again, and a
+    choice of tools is left to its default."""
     if isinstance(value, dict):
         if set(value) == {"$"}:
-            return "".join(s[1] if s[0] == "=" else words(s[0], s[1], bool(s[2])) for s in value["$"])
-        return {key: filled(entry) for key, entry in value.items()}
+            text = "".join(s[1] if s[0] == "=" else words(s[0], s[1], bool(s[2])) for s in value["$"])
+            return json.dumps({"text": text[12:]}) if key == "arguments" else text
+        return {name: filled(entry, name) for name, entry in value.items() if name != "tool_choice"}
     if isinstance(value, list):
-        return [filled(entry) for entry in value]
+        return [filled(entry, key) for entry in value]
     return value
 
 
