@@ -19,10 +19,8 @@ from typing import Any
 from engine.errors import FtError
 from engine.front.lines import Line, Sent, common_prefix
 from engine.front.metrics import Metrics
-from engine.front.plans import Plan, Reply, plans_of
+from engine.front.plans import Plan
 from engine.front.supervisor import Supervisor
-from engine.prompt.edits.policy import EditPolicy, Turn
-from engine.prompt.language import Language
 from engine.protocol import Submit
 
 MODES = ("auto", "on", "off")
@@ -47,12 +45,9 @@ class Counts:
 class Anticipation:
     """Predicts and submits, at the lowest priority. All methods are called from the event loop."""
 
-    def __init__(
-        self, mode: str, language: Language, supervisor: Supervisor, metrics: Metrics, power: Path = POWER
-    ) -> None:
+    def __init__(self, mode: str, supervisor: Supervisor, metrics: Metrics, power: Path = POWER) -> None:
         self.mode = mode
         self.counts = Counts()
-        self._language = language
         self._supervisor = supervisor
         self._metrics = metrics
         self._power = power
@@ -67,11 +62,11 @@ class Anticipation:
             return False
         return self.mode == "on" or not self._on_battery()
 
-    def begin(self, off_loop: OffLoop, policy: EditPolicy, line: Line, sent: Sent, turn: Turn, reply: Reply) -> None:
-        """Work out what follows `reply`, in the background; compute it if allowed. `sent` must be the line's newest."""
+    def begin(self, off_loop: OffLoop, line: Line, sent: Sent, plan: Callable[[], list[Plan]]) -> None:
+        """A reply to `sent` is complete: `plan` what follows, beside the loop, and compute it if allowed."""
         if self._closed:
             return
-        task = asyncio.create_task(self._anticipate(off_loop, policy, line, sent, turn, reply))
+        task = asyncio.create_task(self._anticipate(off_loop, line, sent, plan))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -98,23 +93,21 @@ class Anticipation:
             "wasted": counts.wasted,
         }
 
-    async def _anticipate(
-        self, off_loop: OffLoop, policy: EditPolicy, line: Line, sent: Sent, turn: Turn, reply: Reply
-    ) -> None:
+    async def _anticipate(self, off_loop: OffLoop, line: Line, sent: Sent, plan: Callable[[], list[Plan]]) -> None:
         try:
-            plans = await off_loop(lambda: plans_of(self._language, policy, turn, reply))
+            plans = await off_loop(plan)
         except FtError as error:
             _LOG.info("nothing is anticipated for %s: %s", line.key, error)
             return
-        sent.expected = [plan.expected for plan in plans]
+        sent.expected = [one.expected for one in plans]
         if not self.allowed() or not line.sent or line.sent[-1] is not sent:
             return
         fresh = [p for p in plans if common_prefix(p.expected.tokens, sent.tokens) < len(p.expected.tokens)]
         for rid in list(line.background):
             self._supervisor.cancel(rid)
         async with asyncio.TaskGroup() as group:
-            for number, plan in enumerate(fresh):
-                group.create_task(self._compute(line, plan, supersedes=number == 0))
+            for number, one in enumerate(fresh):
+                group.create_task(self._compute(line, one, supersedes=number == 0))
 
     async def _compute(self, line: Line, plan: Plan, supersedes: bool) -> None:
         rid = "ant" + secrets.token_hex(12)

@@ -2,7 +2,7 @@
 
 The client keeps sending the whole conversation; what was cleared once stays cleared for its line, so that clearing costs
 the cached prefix rarely. Clears are batched: never less than the client's own minimum, nor than a sixteenth of the window
-while there is room.
+while there is room. The best moment is after a reply, while nobody waits: the edited prompt is then computed ahead.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Applied:
 
 @dataclass(slots=True)
 class Clearing:
-    """One request's clears. `cleared` is its line's memory (key of a block -> its tokens) and is added to by `decide`."""
+    """One request's clears. `cleared` is its line's memory (key of a block -> its tokens)."""
 
     edits: Edits
     cleared: dict[str, int] = field(default_factory=dict)
@@ -122,16 +122,17 @@ class Clearing:
                 messages.append(message if blocks == message.blocks else Message(message.role, blocks))
         return replace(conversation, messages=tuple(messages))
 
-    def decide(self, conversation: Conversation, prompt: Prompt, window: int) -> bool:
-        """Whether something more is cleared now, given the conversation as sent and the prompt of what `apply` left."""
+    def due(self, conversation: Conversation, prompt: Prompt, window: int) -> dict[str, int]:
+        """What more can be cleared, given the conversation as sent and the prompt of what `apply` left: blocks and tokens.
+
+        The caller chooses the moment, and adds it to `cleared`.
+        """
         sizes = _sizes(prompt, self.apply(conversation))
         least = window // 16 if len(prompt.tokens) < window * 3 // 4 else 1
-        more = {
+        return {
             **self._old_results(conversation, prompt, sizes, least),
             **self._old_thinking(conversation, sizes, least),
         }
-        self.cleared.update(more)
-        return bool(more)
 
     def applied(self, conversation: Conversation) -> Applied:
         """The counts for the response. `conversation` is the one the client sent."""

@@ -17,7 +17,7 @@ from engine.front.answer import Answer, StopStrings
 from engine.front.context import Front
 from engine.front.items import Ask, Beat, Finished, Item, Logprob
 from engine.front.pending import Pending
-from engine.front.plans import Reply
+from engine.front.plans import Plan, Reply, plans_of
 from engine.front.preparing import Origin, Prepared
 from engine.front.records import RequestRecord
 from engine.front.sessions import Session
@@ -194,8 +194,12 @@ class Generation:
         sent.tokens = sent.tokens + array("I", self._ids)
         if prepared.turn is None or self.record.side:
             return
-        reply = Reply(blocks, len(self._ids))
-        front.anticipation.begin(front.off_loop, self.session.policy, line, sent, prepared.turn, reply)
+        reply, policy = Reply(blocks, len(self._ids)), self.session.policy
+
+        def plan() -> list[Plan]:
+            return plans_of(front.language, policy, preparing.after(front, prepared, reply), reply)
+
+        front.anticipation.begin(front.off_loop, line, sent, plan)
 
     def _logprob(self, entry: Sequence[Any]) -> Logprob:
         decode = self.front.language.decode

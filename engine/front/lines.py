@@ -61,6 +61,7 @@ class Line:
     sent: deque[Sent] = field(default_factory=lambda: deque(maxlen=PROMPTS_PER_LINE))
     cleared: dict[str, int] = field(default_factory=dict)
     background: dict[str, array[int]] = field(default_factory=dict)
+    overdue: bool = False  # something could be cleared at the newest request, and waits for the pause behind it
     last: float | None = None  # monotonic time at which its newest reply was complete
 
 

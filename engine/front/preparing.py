@@ -6,7 +6,7 @@ import hashlib
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.front.clearing import Applied, Clearing, Edits
@@ -14,9 +14,10 @@ from engine.front.context import Front
 from engine.front.explain import Break, find_break
 from engine.front.items import Ask
 from engine.front.lines import Line, Sent
+from engine.front.plans import Reply
 from engine.front.sessions import Session
 from engine.front.sides import side_kind
-from engine.prompt.conversation import Conversation, Prompt, Text
+from engine.prompt.conversation import Conversation, Message, Prompt, Text
 from engine.prompt.edits.policy import Turn, Wire
 from engine.protocol import EditPoint
 
@@ -40,16 +41,20 @@ class Origin:
 
 @dataclass(slots=True)
 class Prepared:
-    """A rendered request. `turn` is what the edit policy sees of it, None for raw text; `texts` are around the break."""
+    """A rendered request. `turn` is what the edit policy sees of it, None for raw text; `texts` are around the break.
+
+    `asked` is the conversation before `clearing`, the client's context edits, left something out of it.
+    """
 
     prompt: Prompt
     edit_points: list[EditPoint]
     sent: Sent
     turn: Turn | None = None
+    asked: Conversation | None = None
+    clearing: Clearing | None = None
     broke: Break | None = None
     texts: dict[str, str] | None = None
     applied: Applied | None = None
-    original_tokens: int = 0
 
     @property
     def conversation(self) -> Conversation | None:
@@ -79,7 +84,7 @@ def prepare(
         prompt = Prompt(tokens, end=len(tokens))
         return _explained(front, origin, others, Prepared(prompt, [], Sent.of(prompt, [])))
     conversation = session.rendering(session.policy.canonical(ask.conversation, body))
-    rendered, prompt, clearing, original = _cleared(front, conversation, origin.line, body)
+    rendered, prompt, clearing, _ = _cleared(front, conversation, origin.line, body)
     line, now = origin.line, time.monotonic()
     turn = Turn(
         conversation=rendered,
@@ -93,17 +98,35 @@ def prepare(
         marks=origin.wire.marks,
     )
     points = session.policy.anchors(turn)
-    prepared = Prepared(prompt, points, Sent.of(prompt, points), turn, original_tokens=original)
+    prepared = Prepared(prompt, points, Sent.of(prompt, points), turn, conversation, clearing)
     if clearing.edits.asked:
         prepared.applied = clearing.applied(conversation)
     return _explained(front, origin, others, prepared)
+
+
+def after(front: Front, prepared: Prepared, reply: Reply) -> Turn:
+    """The turn as its prediction starts from it. What the client's edits let go of now, while nobody waits, is let go of.
+
+    Runs beside the event loop. Raises BadRequest as rendering does.
+    """
+    turn, clearing, asked = prepared.turn, prepared.clearing, prepared.asked
+    assert turn is not None
+    if not clearing or not clearing.edits or asked is None:
+        return turn
+    whole = replace(asked, messages=(*asked.messages, Message("assistant", reply.blocks)))
+    prompt = front.language.render(clearing.apply(whole))
+    due = clearing.due(whole, prompt, front.window)
+    if not due:
+        return turn
+    clearing.cleared.update(due)
+    return replace(turn, conversation=clearing.apply(asked))
 
 
 def count(front: Front, session: Session, ask: Ask, origin: Origin, body: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens of the prompt, and without the client's context edits. Changes nothing."""
     assert ask.conversation is not None
     conversation = session.rendering(session.policy.canonical(ask.conversation, body))
-    line = Line(origin.line.key, cleared=dict(origin.line.cleared))
+    line = replace(origin.line, cleared=dict(origin.line.cleared))
     _, prompt, _, original = _cleared(front, conversation, line, body)
     return len(prompt.tokens), original
 
@@ -118,7 +141,12 @@ def _cleared(
         return conversation, prompt, Clearing(clearing.edits), len(prompt.tokens)
     rendered = clearing.apply(conversation)
     prompt = front.language.render(rendered)
-    if clearing.decide(conversation, prompt, front.window):
+    due = clearing.due(conversation, prompt, front.window)
+    # A prefix that exists is better left for the pause after the reply, unless there was one or there is no room.
+    waits = bool(due) and bool(line.sent) and not line.overdue and len(prompt.tokens) < front.window * 3 // 4
+    line.overdue = waits
+    if due and not waits:
+        clearing.cleared.update(due)
         rendered = clearing.apply(conversation)
         prompt = front.language.render(rendered)
     applied = clearing.applied(conversation)

@@ -75,7 +75,7 @@ def serve(settings: Settings) -> int:
                 records=Records(),
                 bus=bus,
                 metrics=metrics,
-                anticipation=Anticipation(settings.anticipate, language, supervisor, metrics),
+                anticipation=Anticipation(settings.anticipate, supervisor, metrics),
                 heartbeat_s=settings.heartbeat_s,
                 port=sock.getsockname()[1],
             )

@@ -54,6 +54,7 @@ def test_cleared_results_leave_the_prompt_and_are_reported(engine: Engine) -> No
     small = post("/v1/messages", body(2, max_tokens=1)).json()
     assert small["context_management"] == {"applied_edits": []}
 
+    post = Poster(engine)
     counted = post("/v1/messages/count_tokens", body(12)).json()
     whole = post("/v1/messages", body(12, max_tokens=1)).json()
     (edit,) = whole["context_management"]["applied_edits"]

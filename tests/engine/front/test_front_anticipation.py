@@ -219,3 +219,41 @@ def test_battery(tmp_path: Path, supplies: dict[str, dict[str, str]], drained: b
             (tmp_path / name / file).write_text(text + "\n")
     assert on_battery(tmp_path) is drained
     assert not on_battery(tmp_path / "missing")
+
+
+def test_what_the_client_asks_to_clear_is_cleared_while_nobody_waits(engine: Engine) -> None:
+    """The engine chooses the moment: after a reply. The request that finds results gone finds the new prefix computed."""
+    steps = [{"blocks": [{"tool": "bash", "args": {"command": f"cat {i}"}}]} for i in range(9)]
+    session = engine.session(script={"turns": steps})
+    edit = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": 2000},
+        "keep": {"type": "tool_uses", "value": 2},
+    }
+    body: dict[str, Any] = {
+        "model": "m",
+        "max_tokens": 100,
+        "tools": [{"name": "bash", "input_schema": {"type": "object", "properties": {}}}],
+        "context_management": {"edits": [edit]},
+        "messages": [{"role": "user", "content": f"{session['id']} go"}],
+    }
+    cleared = []
+    for i in range(9):
+        answer = engine.client.post(
+            f"/s/{session['id']}/v1/messages", json=body, headers={"authorization": f"Bearer {session['token']}"}
+        ).json()
+        time.sleep(0.3)
+        engine.wait_idle()
+        edits = answer["context_management"]["applied_edits"]
+        cleared.append(edits[0]["cleared_tool_uses"] if edits else 0)
+        output = f"{i} and {session['id']} and a long line of output\n" * 40 + "end"
+        result = {"type": "tool_result", "tool_use_id": answer["content"][0]["id"], "content": output}
+        body["messages"] += [{"role": "assistant", "content": answer["content"]}, {"role": "user", "content": [result]}]
+    turns = engine.get(f"/v1/sessions/{session['id']}/turns")["turns"]
+    changed = [turn for turn, before, now in zip(turns[1:], cleared, cleared[1:], strict=False) if now > before]
+    assert changed and len([t for t in turns if t["broke_at"]]) == len(changed)
+    result_tokens = max(t["prompt_tokens"] for t in turns[:2]) - turns[0]["prompt_tokens"]
+    for turn in changed:
+        assert turn["broke_at"]["kind"] == "tool_result" and turn["broke_at"]["predicted"]
+        assert turn["anticipated_tokens"] > 500
+        assert turn["replayed_tokens"] + turn["new_tokens"] < result_tokens + 20

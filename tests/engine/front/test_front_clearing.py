@@ -48,12 +48,13 @@ def tokens(value: int) -> dict[str, Any]:
 def step(
     language: Language, asked: Edits, conversation: Conversation, cleared: dict[str, int]
 ) -> tuple[Conversation, Prompt, bool]:
-    """One request as the front makes it: apply, render, decide, apply again."""
+    """One request of a new line as the front makes it: apply, render, clear what is due, apply again."""
     clearing = Clearing(asked, cleared)
     prompt = language.render(clearing.apply(conversation))
-    more = clearing.decide(conversation, prompt, WINDOW)
+    due = clearing.due(conversation, prompt, WINDOW)
+    cleared.update(due)
     edited = clearing.apply(conversation)
-    return edited, language.render(edited), more
+    return edited, language.render(edited), bool(due)
 
 
 def results(conversation: Conversation) -> list[str]:
@@ -97,8 +98,8 @@ def test_a_nearly_full_window_is_not_made_to_wait_for_a_batch(language: Language
     asked = edits(uses(trigger=tokens(100), keep={"type": "tool_uses", "value": 2}))
     prompt = language.render(conversation)
     clearing = Clearing(asked, cleared)
-    assert not clearing.decide(conversation, prompt, 65536)
-    assert clearing.decide(conversation, prompt, len(prompt.tokens) + 8)
+    assert not clearing.due(conversation, prompt, 65536)
+    assert clearing.due(conversation, prompt, len(prompt.tokens) + 8)
 
 
 def test_excluded_tools_and_inputs(language: Language) -> None:
