@@ -35,6 +35,8 @@ from engine.cache.segment import (
 
 log = logging.getLogger(__name__)
 
+UNUSABLE = (Damaged, OSError, ValueError, LookupError, TypeError)  # what reading a file of any content may raise
+
 
 @dataclass(slots=True, eq=False)
 class File:
@@ -73,7 +75,8 @@ class Disk:
         self._states: dict[str, File] = {}
         self._others: list[File] = []
         self._children: dict[str, list[KvName]] = {}
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (root, self._folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._scan(root)
 
     @property
@@ -124,7 +127,7 @@ class Disk:
             found = read_segment(file.path, self.identity)
             if (found.start, found.start + len(found.tokens)) != (name.start, name.end):
                 raise Damaged("it holds other positions")
-        except (Damaged, OSError, ValueError, KeyError) as failure:
+        except UNUSABLE as failure:
             self._discard(file, str(failure))
             return None
         self._touch(file)
@@ -137,8 +140,8 @@ class Disk:
         if file is None:
             return None
         try:
-            found = read_state(file.path, self.identity)
-        except (Damaged, OSError, ValueError, KeyError) as failure:
+            found = read_state(file.path, self.identity, name)
+        except UNUSABLE as failure:
             self._discard(file, str(failure))
             return None
         self._touch(file)
@@ -155,7 +158,7 @@ class Disk:
         """Write the state after `tokens`. False when the budget has no room for it. Raises OSError."""
         end = len(tokens)
         name = StateName(keys(self.identity, tokens, [end])[end], end)
-        return self._write(name, pack_state(self.identity, end, state))
+        return self._write(name, pack_state(self.identity, name, state))
 
     # The index
 
@@ -221,8 +224,8 @@ class Disk:
         if file.tokens is None:
             file.tokens = array("I")
             try:
-                file.tokens = read_tokens(file.path)
-            except (Damaged, OSError) as failure:
+                file.tokens = read_tokens(file.path, name)
+            except UNUSABLE as failure:
                 self._discard(file, str(failure))
         return file.tokens
 

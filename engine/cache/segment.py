@@ -93,9 +93,9 @@ def pack_segment(identity: str, segment: Segment) -> list[bytes]:
     return _pack(header, segment.tokens, segment.pages)
 
 
-def pack_state(identity: str, position: int, state: bytes) -> list[bytes]:
+def pack_state(identity: str, name: StateName, state: bytes) -> list[bytes]:
     """The parts of a file, to be written in order."""
-    return _pack({"identity": identity, "start": position, "pages": [len(state)]}, token_array([]), [state])
+    return _pack({"identity": identity, "key": name.key, "start": name.position}, token_array([]), [state])
 
 
 def read_segment(path: Path, identity: str) -> Segment:
@@ -108,19 +108,28 @@ def read_segment(path: Path, identity: str) -> Segment:
     return Segment(header["start"], tokens, tuple(pages))
 
 
-def read_state(path: Path, identity: str) -> bytes:
+def read_state(path: Path, identity: str, name: StateName) -> bytes:
     """Raises Damaged, or OSError when it cannot be read."""
-    return bytes(_unpack(path.read_bytes(), identity)[2])
+    header, _, payload = _unpack(path.read_bytes(), identity)
+    if (header["key"], header["start"]) != (name.key, name.position):
+        raise Damaged("it holds the state of other tokens")
+    return bytes(payload)
 
 
-def read_tokens(path: Path) -> array[int]:
-    """The tokens of a segment without the rest of the file; unchecked, so good for a guess only. Raises Damaged."""
+def read_tokens(path: Path, name: KvName) -> array[int]:
+    """The tokens of a segment without the rest of the file; unchecked, so good for a guess only. Raises Damaged, or OSError
+    when it cannot be read."""
+    wanted = 4 * (name.end - name.start)
     with path.open("rb") as file:
-        _, size = _header(file.read(_HEAD.size), file)
-        data = file.read(4 * size)
-    if len(data) != 4 * size:
-        raise Damaged("it is truncated")
-    return array("I", data)
+        head = file.read(_HEAD.size)
+        if len(head) == _HEAD.size:
+            magic, version, size = _HEAD.unpack(head)
+            if (magic, version) == (_MAGIC, VERSION):
+                file.seek(size, 1)
+                data = file.read(wanted)
+                if len(data) == wanted:
+                    return array("I", data)
+    raise Damaged("it is no whole file")
 
 
 def _pack(header: dict[str, Any], tokens: array[int], payload: Sequence[bytes]) -> list[bytes]:
@@ -130,19 +139,6 @@ def _pack(header: dict[str, Any], tokens: array[int], payload: Sequence[bytes]) 
     for part in parts:
         crc = zlib.crc32(part, crc)
     return [*parts, _CRC.pack(crc)]
-
-
-def _header(head: bytes, file: Any) -> tuple[dict[str, Any], int]:
-    if len(head) < _HEAD.size:
-        raise Damaged("it is truncated")
-    magic, version, size = _HEAD.unpack(head)
-    if magic != _MAGIC or version != VERSION:
-        raise Damaged("it has another format")
-    try:
-        header: dict[str, Any] = json.loads(file.read(min(size, 1 << 24)))
-        return header, int(header["tokens"])
-    except (ValueError, KeyError, TypeError) as failure:
-        raise Damaged("its header is no header") from failure
 
 
 def _unpack(data: bytes, identity: str) -> tuple[dict[str, Any], array[int], memoryview]:

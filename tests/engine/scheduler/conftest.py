@@ -4,6 +4,7 @@ import pytest
 
 from engine.bench import fake_runner as fake
 from engine.cache.checkpoints import CheckpointStore
+from engine.cache.node import token_array
 from engine.cache.radix import RadixCache
 from engine.memory.arena import Arena
 from engine.memory.pools import PagePool, Pools, StatePool
@@ -89,6 +90,10 @@ class Bench:
         self.drain()
         self.check_output(rid)
         return self.output(rid), self.done(rid)["usage"]
+
+    def cache_tokens(self, tokens):
+        """As the cache takes them; the last one is never matched."""
+        return token_array([*tokens, 0])
 
     def check(self):
         """Nothing leaks: what is in use is what the cache holds and what runs."""

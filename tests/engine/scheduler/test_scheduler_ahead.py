@@ -185,14 +185,8 @@ def test_guesses_take_no_checkpoint_that_a_main_line_wants(bench):
         guess(b, [n % 5, 0, n // 5] * 40, f"g{n}", session=f"t{n}", points=[(p, "turn") for p in range(10, 120, 10)])
         b.drain()
         b.check()
-    kept = {c.position for c in b.cache.match(b_tokens(b, [*main, *reply])).line}
+    kept = {c.position for c in b.cache.match(b.cache_tokens([*main, *reply])).line}
     assert kept >= {20, 60, 100, 123}
-
-
-def b_tokens(b, tokens):
-    from engine.cache.node import token_array
-
-    return token_array(tokens)
 
 
 def test_prefill_only_is_for_background_work(bench):

@@ -4,6 +4,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,46 @@ def test_it_loads_with_progress_answers_and_reports(wire, models_dir):
     assert data["arena"]["slabs"]["kv"] >= 1 and data["experts"]["hits"] > 0
     w.send({"t": "shutdown", "drain_s": 5.0})
     assert w.process.wait(10) == 0
+
+
+def flags(models_dir, folder):
+    model = ["--model", str(models_dir / "tiny-hybrid"), "--kv", "12k", "--threads", "2"]
+    return [*model, "--hibernate-dir", str(folder), "--hibernate-bytes", str(1 << 30)]
+
+
+def started(w):
+    w.until(is_state("ready"))
+    return w
+
+
+def test_after_a_restart_the_next_turn_of_a_long_session_computes_only_its_new_text(wire, models_dir, tmp_path):
+    w = started(wire(*flags(models_dir, tmp_path / "kept")))
+    prompt = [i * 31 % 900 for i in range(10_000)]
+    points = [EditPoint(4000, "head"), EditPoint(9990, "prompt")]
+    reply, _ = w.ask("a", prompt, session="s", edit_points=points)
+    w.send({"t": "shutdown", "drain_s": 5.0})
+    assert w.process.wait(10) == 0
+    again = started(wire(*flags(models_dir, tmp_path / "kept")))
+    follow = [*prompt, *reply, *range(20)]
+    _, done = again.ask("b", follow, session="s", edit_points=points)
+    assert done["usage"]["tier"] == "disk" and done["usage"]["cached"] == 10_000 + len(reply) - 1
+    assert done["usage"]["new"] == 21 and done["usage"]["replayed"] == 0
+    assert 0 < done["timings"]["restore_s"] < 10
+
+
+def test_what_was_written_before_a_kill_is_used_after_it(wire, models_dir, tmp_path):
+    kept = tmp_path / "kept"
+    w = started(wire(*flags(models_dir, kept)))
+    prompt = [i * 37 % 900 for i in range(1500)]
+    reply, _ = w.ask("a", prompt, session="s")
+    deadline = time.monotonic() + 30
+    while not list(kept.rglob(f"*-{1500 + len(reply) - 1}.state")):
+        assert time.monotonic() < deadline, "an idle line was not written"
+        time.sleep(0.05)
+    w.process.kill()
+    again = started(wire(*flags(models_dir, kept)))
+    _, done = again.ask("b", [*prompt, *reply, 5, 6, 7], session="s")
+    assert done["usage"]["tier"] == "disk" and done["usage"]["new"] == 4
 
 
 def test_a_truncated_bank_is_named(wire, models_dir, tmp_path):
