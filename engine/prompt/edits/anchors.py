@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from engine.prompt.edits.declaration import Declaration, Keep, Rule
 from engine.prompt.edits.edges import Edge, parse_edge
@@ -20,6 +21,8 @@ from engine.protocol import EditPoint
 _ORDER = ("head", "turn", "frontier", "reminder", "live", "prompt")
 _UNKNOWN = "\u2026"
 _ALWAYS = Condition("always")
+_HEADER = 16  # no message's header is longer
+_MESSAGES = 16
 
 Add = Callable[[int | None, str, int, str], None]
 
@@ -46,8 +49,9 @@ class Anchors:
     rules: Sequence[Rule]
     active: frozenset[str]
 
-    def points(self, keeps: Sequence[Keep]) -> list[EditPoint]:
-        """Ascending, one per position; where several edges meet, the most protected class."""
+    def points(self, keeps: Sequence[Keep], messages: bool = False) -> list[EditPoint]:
+        """Ascending, one per position; where several edges meet, the most protected class. `messages`: also where each
+        message begins, for who may leave out any of them."""
         found: dict[int, EditPoint] = {}
 
         def add(position: int | None, kind: str, quota: int, edge: str) -> None:
@@ -62,6 +66,8 @@ class Anchors:
             self._add_keep(places, keep, add)
         for rule in self.rules:
             self._add_rule(places, rule, add)
+        if messages:
+            self._add_messages(places, add)
         templated = self._places(self.template.not_query)
         strips = self.template.strips(bool(self.turn.conversation.tools))
         for keep in self.template.keeps:
@@ -78,6 +84,14 @@ class Anchors:
         if end not in found:
             add(end, "prompt", 1, "prompt.end")
         return [found[position] for position in sorted(found)]
+
+    def _add_messages(self, places: Places, add: Add) -> None:
+        """Behind what a message and the one after it begin with: there the prompt forks when it is left out."""
+        tokens = self.turn.prompt.tokens
+        starts = [places.message_start(m) for m in range(places.outline.head, len(places.outline.messages) + 1)]
+        for start, after in pairwise(starts):
+            same = shared(tokens[start : start + _HEADER], tokens[after : after + _HEADER])
+            add(start + same, "prompt", _MESSAGES, "message")
 
     def _places(self, not_query: tuple[Pattern, ...]) -> Places:
         outline = Outline(self.turn.conversation, not_query)

@@ -62,7 +62,7 @@ class EditPolicy:
         if not self.declared or self.observe:
             keeps = (*keeps, *default_keeps())
         active = frozenset(rule.id for rule in rules if self._counts(rule, turn))
-        return Anchors(self.declaration, self.template, turn, rules, active).points(keeps)
+        return Anchors(self.declaration, self.template, turn, rules, active).points(keeps, messages=not self.declared)
 
     def predict(self, turn: Turn, reply: tuple[Block, ...], completion_tokens: int) -> list[Prediction]:
         """What the next request will be, most probable first, at most two."""
