@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import silu
 
 from engine.kernels.contract import Packed, expert_layout, packed_bytes
-from engine.weights.builtin import smollm2_moe_source
+from engine.weights.builtin import YARN_ATTENTION_FACTOR, smollm2_moe_source
 from engine.weights.convert import packing_ops
 from engine.weights.ftw import read_bank, read_dense
 from engine.weights.gguf import GgufSource
@@ -103,6 +103,7 @@ def test_config_is_one_transformers_understands() -> None:
         "rope_type": "yarn",
         "rope_theta": 100000.0,
         "factor": 8.0,
+        "attention_factor": YARN_ATTENTION_FACTOR,
         "original_max_position_embeddings": 8192,
     }
 
