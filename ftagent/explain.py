@@ -29,13 +29,14 @@ def explain_text(session: Mapping[str, Any], turns: Sequence[Mapping[str, Any]])
 
 def why(turn: Mapping[str, Any], first: bool) -> str:
     """One sentence on one request record; `first` of its line in this listing."""
+    cold = f"; cold because {turn['cold']}" if turn.get("cold") else ""
     kind = f"{turn['kind']} request, " if turn.get("kind") and turn["kind"] != "turn" else ""
     broke = turn.get("broke_at")
     if broke:
-        return kind + _break(broke)
+        return kind + _break(broke) + cold
     if turn.get("resent"):
-        return kind + "the same prompt again"
-    return kind + ("first of its line" if first else "continues")
+        return kind + "the same prompt again" + cold
+    return kind + ("first of its line" if first else "continues") + cold
 
 
 def anchors_text(checkpoints: Sequence[Mapping[str, Any]]) -> str:

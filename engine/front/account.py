@@ -25,6 +25,7 @@ class Account:
         self._session = session
         self._began = time.monotonic()
         self._gaps: list[float] = []
+        self._lost_tokens = 0
         self._last_token = 0.0
         session.requests += 1
         session.running += 1
@@ -47,6 +48,10 @@ class Account:
         record.texts = prepared.texts
         record.applied_edits = prepared.applied.json() if prepared.applied else None
 
+    def lost(self, tokens: int) -> None:
+        """The line had sent the first `tokens` of this prompt to a worker that is no more."""
+        self._lost_tokens = tokens
+
     def first_output(self) -> None:
         """Something of the answer is on its way to the client."""
         if self.record.ttft_s is None:
@@ -65,6 +70,8 @@ class Account:
         if message["t"] == "accepted":
             self._prefix(message)
             record.resume_at = message["resume_at"]
+            if message["cached"] < self._lost_tokens * 9 // 10:
+                record.cold = "the worker was restarted"
         elif message["t"] == "progress":
             record.prefill_done = message["done"]
             data = {"request": record.id, "session": record.session, "done": message["done"], "total": message["total"]}

@@ -82,9 +82,12 @@ class Generation:
 
     def _arrive(self, origin: Origin, prepared: Prepared) -> None:
         """Hold what came against what was expected, and remember it."""
-        line, sent = origin.line, prepared.sent
+        line, sent, worker = origin.line, prepared.sent, self.front.supervisor.worker.pid
         self.front.anticipation.arrived(line, sent.tokens)
         previous = line.sent[-1] if line.sent else None
+        if previous is not None and line.worker != worker:
+            self.account.lost(prepared.broke.token if prepared.broke else len(previous.tokens))
+        line.worker = worker
         if previous is not None and prepared.turn is not None and origin.side is None and not self.record.resent:
             self.session.scores.judge(previous.expected, prepared.turn.conversation, prepared.prompt)
         if self.session.policy.observe and prepared.broke is not None and not prepared.broke.predicted:

@@ -62,6 +62,7 @@ class Line:
     cleared: dict[str, int] = field(default_factory=dict)
     background: dict[str, array[int]] = field(default_factory=dict)
     overdue: bool = False  # something could be cleared at the newest request, and waits for the pause behind it
+    worker: int = 0  # process id of the worker that had its newest prompt
     last: float | None = None  # monotonic time at which its newest reply was complete
 
 

@@ -41,6 +41,7 @@ class RequestRecord:
     anticipated_tokens: int | None = None  # of the cached ones, those that only anticipation had computed
     wasted_tokens: int | None = None  # anticipated for this line and of no use to this request
     broke_at: dict[str, Any] | None = None  # where the prompt left what its line had sent; None: it continued it
+    cold: str | None = None  # why what this line had sent before is not there any more
     applied_edits: list[dict[str, Any]] | None = None
     resume_at: int | None = None
     output_tokens: int | None = None

@@ -23,6 +23,7 @@ BROKE = {
         ({}, False, "continues"),
         ({"kind": "title"}, True, "title request, first of its line"),
         ({"resent": True}, False, "the same prompt again"),
+        ({"cold": "the worker was restarted"}, False, "continues; cold because the worker was restarted"),
         (
             {"broke_at": BROKE},
             False,
