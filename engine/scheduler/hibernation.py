@@ -60,17 +60,51 @@ class Hibernation:
         self._min_tokens = min_tokens
         self._clock = clock
         self._lines: dict[str, Line] = {}  # dirty ones, least recent first
+        self._restores: dict[int, Restore] = {}  # by seq of a waiting request
         self._thread = ThreadPoolExecutor(1, "hibernate")
         self._writing: tuple[str, Future[bool]] | None = None  # which line, and whether its piece found room
         self._not_before = 0.0
 
-    def note(self, request: Request) -> None:
-        """`request` is leaving with its tokens up to `computed` in the cache."""
+    def leaves(self, request: Request) -> None:
+        """`request` is leaving, with its tokens up to `computed` in the cache. What was coming for it comes no more."""
+        job = self._restores.pop(request.seq, None)
+        if job is not None:
+            job.close()
         if request.computed < self._min_tokens or (request.side and not request.ahead):
             return
         line = request.line if request.submit.session else f"{request.line}{request.history[: self._min_tokens]}"
         self._lines.pop(line, None)
         self._lines[line] = Line(request.tokens[: request.computed], self._clock())
+
+    # From disk
+
+    @property
+    def restoring(self) -> bool:
+        return bool(self._restores)
+
+    def brings(self, request: Request) -> bool:
+        """True while what disk has of `request` beyond what memory has is read in; the first time, that begins."""
+        if not request.looked_up:
+            request.looked_up = True
+            found = self._look_up(request)
+            if found is not None:
+                self._restores[request.seq] = found
+        return request.seq in self._restores
+
+    def advance(self) -> None:
+        """Read one file for each request that waits for some."""
+        for seq, job in list(self._restores.items()):
+            if not job.advance():
+                self._restores.pop(seq).close()
+
+    def give_up(self) -> bool:
+        """Free the pages of what is being read in, the youngest first; False when there is nothing."""
+        if not self._restores:
+            return False
+        self._restores.popitem()[1].close()
+        return True
+
+    # To disk
 
     def due_s(self) -> float | None:
         """Seconds until `tick` has something to do; None when nothing is to be written."""
@@ -106,15 +140,6 @@ class Hibernation:
                     log.warning("a prefix could not be written to disk: %s", failure)
                     return
 
-    def look_up(self, request: Request) -> Restore | None:
-        """The way to bring in what disk has of `request` beyond what memory has; None when that is nothing."""
-        residency = self._residency
-        limit = len(request.tokens) - (0 if request.ahead else 1)
-        found = self.disk.find(request.tokens[:limit], residency.cache.hybrid)
-        if found is None or found.position <= residency.match(request).resume_at:
-            return None
-        return Restore(found, self.disk, residency, self._runner, request)
-
     def report(self) -> dict[str, int]:
         """For `stats`."""
         disk = self.disk
@@ -129,6 +154,14 @@ class Hibernation:
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _look_up(self, request: Request) -> Restore | None:
+        residency = self._residency
+        limit = len(request.tokens) - (0 if request.ahead else 1)
+        found = self.disk.find(request.tokens[:limit], residency.cache.hybrid)
+        if found is None or found.position <= residency.match(request).resume_at:
+            return None
+        return Restore(found, self.disk, residency, self._runner, request)
 
     def _collect(self) -> bool:
         """True when the last write is over; after a failed one, nothing is written for a while."""

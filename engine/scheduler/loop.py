@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from array import array
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
 from engine.cache.checkpoints import CheckpointStore
 from engine.cache.hibernate import Disk
-from engine.cache.node import token_array
 from engine.cache.radix import RadixCache
 from engine.errors import BadRequest, DoesNotFit, FtError, Unsupported, WorkerGone
 from engine.memory.arena import ArenaFull
@@ -22,10 +20,10 @@ from engine.scheduler.admission import WaitingLine, fits, leader, refusal
 from engine.scheduler.anticipation import BACKGROUND, displaced, reach, spares
 from engine.scheduler.batching import Budget, make_slice, share
 from engine.scheduler.hibernation import Hibernation
+from engine.scheduler.inbox import Inbox
 from engine.scheduler.rate import Rate
 from engine.scheduler.request import MatcherFactory, Request, Times
 from engine.scheduler.residency import Residency
-from engine.scheduler.restore import Restore
 from engine.scheduler.step import Runner, Sampled
 
 log = logging.getLogger(__name__)
@@ -82,7 +80,6 @@ class Scheduler:
         self._pools = pools
         self._residency = Residency(runner, pools, cache, store)
         self.hibernation = None if disk is None else Hibernation(disk, self._residency, runner, clock=clock)
-        self._restores: dict[int, Restore] = {}  # by seq of a waiting request
         self._cache = cache
         self._emit = emit
         self._matcher = matcher
@@ -90,10 +87,8 @@ class Scheduler:
         self._between_layers = between_layers
         self._clock = clock
         self._budget = Budget(limits.chunk_tokens)
-        self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._inbox = Inbox()
         self._by_rid: dict[str, Request] = {}
-        self._cancelled: set[str] = set()
-        self._arrivals: dict[str, array[int]] = {}  # prompts of real requests that are posted and not yet handled
         self._next_seq = 0
         self._in_step: list[tuple[Request, int]] = []
         self._broken_off: set[int] = set()
@@ -107,11 +102,7 @@ class Scheduler:
 
         A cancel also reaches the step that is running: its rows are dropped before the next layer.
         """
-        if message["t"] == "cancel":
-            self._cancelled.add(message["rid"])
-        elif message["t"] == "submit" and message.get("priority", "main") != "background":
-            self._arrivals[message["rid"]] = _prompt(message)
-        self._inbox.put(message)
+        self._inbox.post(message)
 
     # The loop's thread
 
@@ -144,7 +135,7 @@ class Scheduler:
     def submit(self, submit: Submit) -> None:
         """Queue a request, or answer at once with the error why it can never be served."""
         now = self._clock()
-        self._arrivals.pop(submit.rid, None)
+        self._inbox.arrived(submit.rid)
         error = refusal(submit, self.limits.window_tokens, self.limits.vocab_size)
         if submit.rid in self._by_rid:
             error = BadRequest(f"request {submit.rid!r} is already being served.", "Give each request its own id.")
@@ -154,7 +145,7 @@ class Scheduler:
             except FtError as failure:
                 error = failure
         if error is not None:
-            self._cancelled.discard(submit.rid)
+            self._inbox.handled(submit.rid)
             self._error(submit.rid, error)
             return
         for old in displaced(submit, [*self.running, *self.waiting]):
@@ -166,19 +157,21 @@ class Scheduler:
 
     def cancel(self, rid: str) -> None:
         """Stop a request at once; unknown ids are ignored. What it computed stays cached."""
-        self._cancelled.discard(rid)
+        self._inbox.handled(rid)
         request = self._by_rid.get(rid)
         if request is not None:
             self._finish(request, "cancelled", None)
 
     def step(self) -> bool:
         """One forward over everything that can run. Returns False when there was nothing to do."""
-        self._restore()
+        if self.hibernation is not None:
+            self.hibernation.advance()
         self._admit()
         batch = self._fill_pages(share(self.running, self._budget.tokens(any(r.decoding for r in self.running))))
         if not batch:
-            assert not self.waiting or self.running or self._restores, "requests wait and nothing runs"
-            return bool(self._restores)
+            restoring = self.hibernation is not None and self.hibernation.restoring
+            assert not self.waiting or self.running or restoring, "requests wait and nothing runs"
+            return restoring
         slices = [
             make_slice(
                 request, n, self._pools.page_tokens, self._residency.plan_snapshots(request, request.computed + n)
@@ -230,24 +223,11 @@ class Scheduler:
 
     def _comes_from_disk(self, request: Request) -> bool:
         """True while what disk has of `request` is read in; the first time, that begins."""
-        if self.hibernation is not None and not request.looked_up:
-            request.looked_up = True
+        if self.hibernation is None:
+            return False
+        if request.times.admitted is None:
             request.times.admitted = self._clock()
-            found = self.hibernation.look_up(request)
-            if found is not None:
-                self._restores[request.seq] = found
-        return request.seq in self._restores
-
-    def _restore(self) -> None:
-        """One file for each request that waits for some."""
-        for seq, job in list(self._restores.items()):
-            if not job.advance():
-                self._end_restore(seq)
-
-    def _end_restore(self, seq: int) -> None:
-        job = self._restores.pop(seq, None)
-        if job is not None:
-            job.close()
+        return self.hibernation.brings(request)
 
     def _save(self) -> None:
         """Something goes to disk when nobody waits for anything."""
@@ -308,8 +288,8 @@ class Scheduler:
                 except ArenaFull:
                     if request.ahead:
                         self._finish(request, "cancelled", None)
-                    elif self._restores:
-                        self._end_restore(next(reversed(self._restores)))
+                    elif self.hibernation is not None and self.hibernation.give_up():
+                        continue
                     elif len(self.running) == 1:
                         self._fail_request(request, DoesNotFit("KV memory is exhausted.", "Serve with a larger --kv."))
                     else:
@@ -321,7 +301,7 @@ class Scheduler:
 
     def _send_back(self, request: Request, intact: bool = True) -> None:
         if self.hibernation is not None:
-            self.hibernation.note(request)
+            self.hibernation.leaves(request)
         self._residency.leave(request, intact)
         self.running.remove(request)
         self.waiting.add(request)
@@ -335,20 +315,20 @@ class Scheduler:
             self._last_sign = now
             for request, _ in self._in_step:
                 self._progress(request)
-        arrivals = list(self._arrivals.values())
+        arrivals = self._inbox.arrivals()
         for request, n in self._in_step:
             if request.seq in self._broken_off:
                 continue
             urgent = request.rank == BACKGROUND and not all(spares(prompt, request, n) for prompt in arrivals)
-            if urgent or request.rid in self._cancelled:
+            if urgent or self._inbox.cancelled(request.rid):
                 self._broken_off.add(request.seq)
         return frozenset(self._broken_off)
 
     def _absorb(self, batch: list[tuple[Request, int]], sampled: dict[int, Sampled]) -> None:
         for request, n in batch:
             if request.seq in self._broken_off:
-                if request.rid in self._cancelled:
-                    self._cancelled.discard(request.rid)
+                if self._inbox.cancelled(request.rid):
+                    self._inbox.handled(request.rid)
                     self._finish(request, "cancelled", None, intact=False)
                 else:
                     self._send_back(request, intact=False)
@@ -422,10 +402,9 @@ class Scheduler:
         self._error(request.rid, error)
 
     def _release(self, request: Request, intact: bool) -> None:
-        self._end_restore(request.seq)
+        if self.hibernation is not None:
+            self.hibernation.leaves(request)
         if request in self.running:
-            if self.hibernation is not None:
-                self.hibernation.note(request)
             self._residency.leave(request, intact)
             self.running.remove(request)
         else:
@@ -438,7 +417,7 @@ class Scheduler:
             try:
                 self.submit(Submit.parse(message))
             except (TypeError, ValueError, KeyError) as failure:
-                self._arrivals.pop(message.get("rid", ""), None)
+                self._inbox.arrived(message.get("rid", ""))
                 self._error(str(message.get("rid", "")), BadRequest(f"A submit that does not parse: {failure}."))
         elif message["t"] == "cancel":
             self.cancel(message["rid"])
@@ -452,11 +431,3 @@ class Scheduler:
 
     def _error(self, rid: str, error: FtError) -> None:
         self._emit({"t": "error", "rid": rid, "code": error.code, "message": error.message, "hint": error.hint})
-
-
-def _prompt(message: dict[str, Any]) -> array[int]:
-    """The tokens of a submit that nobody has checked yet; none when they are no tokens."""
-    try:
-        return token_array(message["tokens"])
-    except (KeyError, TypeError, OverflowError):
-        return token_array([])
