@@ -137,7 +137,7 @@ def rows(args: argparse.Namespace) -> Iterator[Row]:
     if args.traces:
         known = declarations(args.declarations)
         for path in sorted(args.traces.glob("*.jsonl.gz")):
-            requests = traces.read(path)
+            requests = traces.read(path, traces.phrases_of(known))
             name = path.name.partition(".")[0]
             if not args.only or name in args.only:
                 yield from trace_rows(name, requests, traces.declared(requests, known), machine)

@@ -6,11 +6,12 @@ Equal segments are equal text. They are filled with words again, and each reques
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from engine.bench.scenarios import Ask
 from engine.bench.toy import LETTERS
 from engine.errors import BadRequest
 from engine.front.sides import side_kind
-from engine.prompt.conversation import Block, Conversation, Message, Text
+from engine.prompt.conversation import Block, Conversation, Message, Text, Thinking
 from engine.prompt.edits.policy import EditPolicy
 
 MAX_REPLY = 4096
@@ -45,27 +46,36 @@ class Recorded:
         raise BadRequest(f"path {self.path!r} belongs to no dialect.")
 
 
-def read(path: Path) -> list[Recorded]:
-    """The requests of one recorded session, in order."""
+def read(path: Path, phrases: Iterable[str] = ()) -> list[Recorded]:
+    """The requests of one recorded session, in order. `phrases`: texts that are put back where they stood."""
+    known = {hashlib.blake2b(phrase.encode(), digest_size=6).hexdigest(): phrase for phrase in phrases}
     made = []
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             data = json.loads(line)
             headers = {str(k).lower(): str(v) for k, v in data["headers"].items()}
-            made.append(Recorded(data["path"], headers, filled(data["body"])))
+            made.append(Recorded(data["path"], headers, filled(data["body"], known)))
     return made
 
 
-def filled(value: Any, key: str = "") -> Any:
+def phrases_of(declarations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The fixed texts that declarations name: questions, placeholders."""
+    rules = [rule for declaration in declarations for rule in declaration.get("rule", ())]
+    texts = [text for rule in rules for text in (rule.get("placeholder"), *rule.get("params", {}).values())]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def filled(value: Any, known: Mapping[str, str], key: str = "") -> Any:
     """`{"$": segments}` becomes text of the same length; the rest stays. Arguments of calls become JSON again, and a
     choice of tools is left to its default."""
     if isinstance(value, dict):
         if set(value) == {"$"}:
-            text = "".join(s[1] if s[0] == "=" else words(s[0], s[1], bool(s[2])) for s in value["$"])
+            parts = (s[1] if s[0] == "=" else known.get(s[0]) or words(s[0], s[1], bool(s[2])) for s in value["$"])
+            text = "".join(parts)
             return json.dumps({"text": text[12:]}) if key == "arguments" else text
-        return {name: filled(entry, name) for name, entry in value.items() if name != "tool_choice"}
+        return {name: filled(entry, known, name) for name, entry in value.items() if name != "tool_choice"}
     if isinstance(value, list):
-        return [filled(entry, key) for entry in value]
+        return [filled(entry, known, key) for entry in value]
     return value
 
 
@@ -104,8 +114,10 @@ def asks(requests: Sequence[Recorded], policy: EditPolicy, declaration: Mapping[
         )
         seen.update(block for message in conversation.messages for block in message.blocks)
         seen.update(reply)
+        # An answer without reasoning was one to a request that asked for none: nothing opened it.
+        thinks = any(isinstance(block, Thinking) for block in reply)
         yield Ask(
-            conversation,
+            replace(conversation, thinking=thinks),
             reply,
             new=None,
             line=f"{thread}/{side}" if side else thread,

@@ -36,7 +36,9 @@ def render(language, messages):
 def chat(language):
     """17 messages behind a system message, of 224 tokens each but for the last: 4,168 with the generation prefix."""
     sizes = {role: 1 for role in ("system", "user", "assistant")}
-    probe = render(language, [(role, text(language, i, 1)) for i, role in enumerate(["system", "user", "assistant", "user"])])
+    probe = render(
+        language, [(role, text(language, i, 1)) for i, role in enumerate(["system", "user", "assistant", "user"])]
+    )
     starts = [min(s.start for s in probe.spans if s.message == m and s.kind != "generation") for m in range(4)]
     sizes = {"system": starts[1], "user": starts[2] - starts[1], "assistant": starts[3] - starts[2]}
     generation = len(probe.tokens) - probe.end

@@ -135,7 +135,8 @@ class Anchors:
             return position
         tokens = self.turn.prompt.tokens
         if edge.kind == "summary":
-            return position + shared(spelling.encode(summary_before(context.params)), tokens[position:])
+            before = spelling.encode(summary_before(context.params)) or tokens[self.turn.prompt.end :]
+            return position + shared(before, tokens[position : position + max(len(before), 1)])
         header = self._successor(edge, rule)
         if header:
             return position + shared(spelling.header(header), tokens[position : position + 64])
