@@ -13,6 +13,7 @@ KEPT = 5
 
 def new_log(paths: Paths) -> Path:
     """A fresh log file with the stable link `engine.log`; older ones beyond `KEPT` are removed."""
+    ensure(paths.state)
     folder = ensure(paths.logs)
     log = folder / f"engine-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}.log"
     log.touch(0o600)

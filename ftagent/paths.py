@@ -93,20 +93,28 @@ def find_paths(env: Mapping[str, str], platform: str = sys.platform) -> Paths:
 
 
 def ensure(directory: Path) -> Path:
-    """Makes a private folder (0700) with its parents. Raises Refused when it is not a folder or belongs to somebody else."""
+    """Makes a private folder (0700) with its parents; one that exists keeps its mode, whoever made it.
+
+    Raises Refused when it is not a folder, is a link, belongs to somebody else, or others may write in it.
+    """
     try:
         for parent in reversed([folder for folder in directory.parents if not folder.exists()]):
             parent.mkdir(mode=0o700, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
-        found, behind_link = directory.lstat(), directory.stat()
+        found = directory.lstat()
     except OSError as error:
         raise Refused(
             f"Cannot make the folder {directory}: {error.strerror}.", "Set FT_HOME to a folder you own."
         ) from None
-    if {found.st_uid, behind_link.st_uid} != {os.getuid()}:
+    if stat.S_ISLNK(found.st_mode):
+        raise Refused(
+            f"{directory} is a link to {directory.readlink()}.",
+            "Remove it, or set FT_HOME to the folder that is meant.",
+        )
+    if found.st_uid != os.getuid():
         raise Refused(f"{directory} belongs to another user.", "Set FT_HOME to a folder you own.")
-    if stat.S_IMODE(behind_link.st_mode) & 0o077:
-        directory.chmod(0o700)
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise Refused(f"Others may write in {directory}.", f"chmod go-w {directory}")
     return directory
 
 

@@ -155,7 +155,7 @@ def pull_model(name: str, context: Context, settings: Settings, quiet: bool) -> 
     """Raises EngineNotReady when the model cannot be made here. Its progress goes to stderr."""
     if not quiet:
         note(f"ft: the model {name} is not here yet; making it (once)")
-    models_dir = ensure(context.models_dir(settings))
+    models_dir = ensure(context.models_dir(settings).resolve())  # may be a link to a larger disk
     code = run_engine_tool(context.env, "models", "pull", name, "--models-dir", str(models_dir), output_to_stderr=True)
     if code != 0:
         raise EngineNotReady(

@@ -29,12 +29,21 @@ class RuntimeDir:
 
     @staticmethod
     def take(path: Path) -> RuntimeDir:
-        """Make the folder private and take its lock. Raises Conflict when another engine or user has it."""
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        info = path.stat()
-        if info.st_uid != os.getuid() or not stat.S_ISDIR(info.st_mode):
+        """Make the folder, private, and take its lock. A folder that exists keeps its mode.
+
+        Raises Conflict when it cannot be made, is a link, or another engine or user has it or may write in it.
+        """
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Conflict(f"{path} cannot be made: {error.strerror}.", "Choose another --runtime-dir.") from None
+        info = path.lstat()
+        if stat.S_ISLNK(info.st_mode):
+            raise Conflict(f"{path} is a link to {path.readlink()}.", "Remove it, or choose another --runtime-dir.")
+        if info.st_uid != os.getuid():
             raise Conflict(f"{path} belongs to another user.", "Choose another --runtime-dir.")
-        path.chmod(0o700)
+        if stat.S_IMODE(info.st_mode) & 0o022:
+            raise Conflict(f"Others may write in {path}.", f"chmod go-w {path}")
         fd = os.open(path / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -29,5 +29,5 @@ def run(args: argparse.Namespace, context: Context) -> int:
     settings = context.settings({"models_dir": args.models_dir})
     models_dir = context.models_dir(settings)
     if args.action in ("pull", "import", "tiny-hybrid"):
-        ensure(models_dir)
+        ensure(models_dir.resolve())  # may be a link to a larger disk
     return run_engine_tool(context.env, "models", args.action, *args.rest, "--models-dir", str(models_dir))

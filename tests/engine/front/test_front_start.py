@@ -86,6 +86,23 @@ def test_lock_is_free_again_after_a_kill(tmp_path: Path) -> None:
     RuntimeDir.take(tmp_path).close()
 
 
+def test_a_runtime_folder_is_no_link_and_nobody_else_writes_in_it(tmp_path: Path) -> None:
+    target = tmp_path / "etc"
+    target.mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(Conflict, match="is a link"):
+        RuntimeDir.take(tmp_path / "link")
+    assert (target.stat().st_mode & 0o777, list(target.iterdir())) == (0o755, [])
+    target.chmod(0o777)
+    with pytest.raises(Conflict, match="Others may write"):
+        RuntimeDir.take(target)
+    with pytest.raises(Conflict, match="cannot be made"):
+        RuntimeDir.take(Path("/proc/ft"))
+    fresh = RuntimeDir.take(tmp_path / "fresh")
+    assert (tmp_path / "fresh").stat().st_mode & 0o777 == 0o700
+    fresh.close()
+
+
 def test_process_start_names_a_process() -> None:
     assert isinstance(process_start(os.getpid()), int)
     assert process_start(2**22 + 1) is None
