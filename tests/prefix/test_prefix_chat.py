@@ -1,10 +1,10 @@
 """A chat without a declaration on the hybrid model: leaving a message out computes what stands behind it, and no more."""
 
 import pytest
-from tests.serving import engine_server
 
 from engine.prompt.conversation import Conversation, Message, Text
 from engine.prompt.language import Language
+from tests.serving import engine_server
 
 HEAD, MESSAGE, TOTAL, MESSAGES = 64, 224, 4168, 17
 ANSWERS = (1, 4, 6, 9, 11, 13, 15)  # the user wrote twice in places, so that each of these stands between user messages
