@@ -1,7 +1,8 @@
 """When prefixes go to disk and come back.
 
-A line that has been idle for a while is written piece by piece while nothing real runs: its KV, and the states that its
-claims want. On shutdown what is left is written within the drain time, the most recent line first. A request whose prompt
+A line that has been idle for a while is written piece by piece while nothing real runs: its KV, and the few states that
+its next turn needs most. On shutdown the rest that its claims want is written within the drain time, the most recent line
+first. A request whose prompt
 can go on from deeper on disk than in memory has that read in first, one piece for each step of the others.
 """
 
@@ -29,15 +30,18 @@ POLL_S = 0.05  # how soon to look again while a piece is being written
 PAUSE_S = 60.0  # after a failed write
 MIN_TOKENS = 64
 PIECE_TOKENS = 1024  # about a few MB: what one step of others waits for
-STATES = 8  # newest states of a line that are worth their bytes, besides its first
+STATES = 8  # newest states of a line that are worth their bytes when the engine stops, besides its first
+STATES_IDLE = 2  # and in between, where the next turn makes most of them stale
+LINES = 64  # so many are remembered for the stop
 
 
 @dataclass(slots=True)
 class Line:
-    """The newest tokens of a line that were computed, and since when nobody has used them."""
+    """The newest tokens of a line that were computed, since when nobody has used them, and whether they were saved."""
 
     tokens: array[int]
     since: float
+    saved: bool = False
 
 
 class Hibernation:
@@ -59,7 +63,7 @@ class Hibernation:
         self._idle_s = idle_s
         self._min_tokens = min_tokens
         self._clock = clock
-        self._lines: dict[str, Line] = {}  # dirty ones, least recent first
+        self._lines: dict[str, Line] = {}  # least recent first
         self._restores: dict[int, Restore] = {}  # by seq of a waiting request
         self._thread = ThreadPoolExecutor(1, "hibernate")
         self._writing: tuple[str, Future[bool]] | None = None  # which line, and whether its piece found room
@@ -75,6 +79,8 @@ class Hibernation:
         line = request.line if request.submit.session else f"{request.line}{request.history[: self._min_tokens]}"
         self._lines.pop(line, None)
         self._lines[line] = Line(request.tokens[: request.computed], self._clock())
+        if len(self._lines) > LINES:
+            del self._lines[next(iter(self._lines))]
 
     # From disk
 
@@ -108,24 +114,26 @@ class Hibernation:
 
     def due_s(self) -> float | None:
         """Seconds until `tick` has something to do; None when nothing is to be written."""
-        if not self._lines:
+        dirty = [line.since for line in self._lines.values() if not line.saved]
+        if not dirty:
             return None
         if self._writing is not None and not self._writing[1].done():
             return POLL_S
-        first = min(line.since for line in self._lines.values()) + self._idle_s
-        return max(0.0, max(first, self._not_before) - self._clock())
+        return max(0.0, max(min(dirty) + self._idle_s, self._not_before) - self._clock())
 
     def tick(self) -> None:
         """Copy one piece of an idle line out and have it written; returns without waiting for that."""
         if self.due_s() != 0.0 or not self._collect():
             return
         now = self._clock()
-        for name in [n for n, line in self._lines.items() if now - line.since >= self._idle_s]:
-            piece = self._next_piece(self._lines[name].tokens)
+        for name, line in self._lines.items():
+            if line.saved or now - line.since < self._idle_s:
+                continue
+            piece = self._next_piece(line.tokens, STATES_IDLE)
             if piece is not None:
                 self._writing = name, self._thread.submit(piece)
                 return
-            del self._lines[name]
+            line.saved = True
 
     def flush(self, deadline: float) -> None:
         """Write what is dirty, the most recent line first, until it is done or `deadline` on the clock."""
@@ -133,7 +141,7 @@ class Hibernation:
             wait([self._writing[1]], max(0.0, deadline - self._clock()))
         for name in reversed(list(self._lines)):
             line, room = self._lines.pop(name), True
-            while room and self._clock() < deadline and (piece := self._next_piece(line.tokens)) is not None:
+            while room and self._clock() < deadline and (piece := self._next_piece(line.tokens, STATES)) is not None:
                 try:
                     room = piece()
                 except OSError as failure:
@@ -149,7 +157,7 @@ class Hibernation:
             "budget_bytes": disk.budget_bytes,
             "damaged": disk.damaged,
             "written_tokens": self.written_tokens,
-            "dirty_lines": len(self._lines),
+            "dirty_lines": sum(not line.saved for line in self._lines.values()),
         }
 
     def close(self) -> None:
@@ -176,7 +184,7 @@ class Hibernation:
             self._lines.pop(name, None)  # the budget is too small for it
         return failure is None
 
-    def _next_piece(self, tokens: array[int]) -> Callable[[], bool] | None:
+    def _next_piece(self, tokens: array[int], newest: int) -> Callable[[], bool] | None:
         """Copies the first thing of a line out that is not on disk; returns what writes it. None: all is there."""
         cache, store = self._residency.cache, self._residency.store
         match = cache.match(tokens + tokens[-1:])
@@ -184,7 +192,7 @@ class Hibernation:
         states = {}
         if store is not None:
             wanted = store.worth_saving(match)
-            wanted = wanted[:1] + wanted[1:][-STATES:]
+            wanted = wanted[:1] + wanted[1:][-newest:]
             targets = [c.position for c in wanted]
             states = {c.position: c.state for c in wanted}
         for target in targets:

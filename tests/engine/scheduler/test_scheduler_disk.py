@@ -88,6 +88,23 @@ def test_what_was_written_while_idle_survives_a_kill(restart, hybrid):
     assert modes == {0o600}
 
 
+def test_in_between_only_the_states_that_the_next_turn_needs_are_written(restart):
+    now = [0.0]
+    b = restart(True, pages=600, checkpoints=12, clock=lambda: now[0])
+    prompt = text(30, 500)
+    b.ask(prompt, session="s", points=[(100, "head"), (200, "turn"), (300, "turn"), (400, "turn"), (490, "prompt")])
+    now[0] += 4
+    while b.scheduler.hibernation.due_s() is not None:
+        b.scheduler._save()
+
+    def positions():
+        return sorted(int(p.stem.split("-")[1]) for p in restart.folder.rglob("*.state"))
+
+    assert positions() == [100, 490, 503]
+    finish(b)
+    assert positions() == [100, 200, 300, 400, 490, 503]
+
+
 @both
 def test_damage_is_named_deleted_and_survived(restart, hybrid, caplog):
     b = restart(hybrid, pages=600)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Submit
 
-KINDS = ("head", "turn", "live", "prompt")
+KINDS = ("head", "turn", "frontier", "reminder", "live", "prompt")
 
 
 def conversations(vocab=5):
@@ -26,7 +26,7 @@ def guess(b, n, seed, tokens, transcripts):
     """A likely next prompt, cut somewhere, computed ahead."""
     base = transcripts[seed % len(transcripts)]
     prompt = (base + tokens)[: max(1, seed % (len(base) + len(tokens)))][: b.window]
-    points = [(seed * k % len(prompt) + 1, KINDS[(seed + k) % 4], seed % 3) for k in range(seed % 4)]
+    points = [(seed * k % len(prompt) + 1, KINDS[(seed + k) % 6], seed % 3, "e") for k in range(seed % 4)]
     fields = {"session": f"s{seed % 3}", "points": points, "supersedes": bool(seed % 2)}
     b.submit(prompt, max_tokens=0, rid=f"r{n}", priority="background", **fields)
     return prompt
@@ -56,7 +56,7 @@ def play(b, actions, with_failures):
             if action == "edit":
                 base = base[: seed % (len(base) + 1)]
             prompt = (base + tokens)[: b.window - amount]
-            points = [(seed * k % len(prompt) + 1, KINDS[(seed + k) % 4]) for k in range(seed % 4)]
+            points = [(seed * k % len(prompt) + 1, KINDS[(seed + k) % 6], seed % 3, "e") for k in range(seed % 4)]
             fields = {"stop_ids": [seed % 7], "priority": priority, "session": f"s{seed % 3}", "points": points}
             if seed % 5 == 0:
                 fields["forced"] = tokens[:amount]
