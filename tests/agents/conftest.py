@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,17 @@ class Rig:
         found: dict[str, Any] = json.loads(report.read_text())
         return found
 
-    def launch(self, agent: str, *args: str, model: str, timeout_s: float, script: dict[str, Any] | None = None) -> Run:
-        """`ft launch AGENT` as a person would type it, engine and agent inside the namespace."""
-        options = ["-m", model]
+    def launch(
+        self,
+        agent: str,
+        *args: str,
+        model: str,
+        timeout_s: float,
+        script: dict[str, Any] | None = None,
+        options: Sequence[str] = (),
+    ) -> Run:
+        """`ft launch AGENT` as a person would type it, engine and agent inside the namespace. `options` are ft's own."""
+        options = ["-m", model, *options]
         if script is not None:
             path = self.folder / "script.json"
             path.write_text(json.dumps(script))
