@@ -106,8 +106,10 @@ class Submit:
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """One frame, ready for `sendall`."""
+    """One frame, ready for `sendall`. Raises OverflowError, TypeError or ValueError for what no frame can carry."""
     body: bytes = msgpack.packb(message, use_bin_type=True)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ValueError(f"{len(body)} bytes are over the limit of {MAX_FRAME_BYTES}")
     return _LENGTH.pack(len(body)) + body
 
 

@@ -64,7 +64,7 @@ def _ask(front: Front, body: dict[str, Any]) -> Ask:
         stream=bool(fields.get(body, "stream", bool)),
         conversation=conversation,
         max_tokens=fields.positive(body, "max_tokens"),
-        sampling=generations.with_defaults(front.sampling_defaults, fields.sampling(body)),
+        sampling=generations.with_defaults(front.sampling_defaults, fields.sampling(body, front.language.vocab_size)),
         stop=fields.stop_strings(body, "stop_sequences"),
         shows_thinking=bool(conversation.thinking),
     )

@@ -70,9 +70,13 @@ async def _on_error(request: Request, error: Exception) -> Response:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """Unknown routes and methods, in the dialect of the path."""
     assert isinstance(error, HTTPException)
-    what = "does not exist here" if error.status_code == 404 else "does not take this method"
-    missing = NotFound(f"{request.method} {request.url.path} {what}.", "")
-    return errors.response(missing, errors.dialect_of(request.url.path))
+    asked, allowed = f"{request.method} {request.url.path}", (error.headers or {}).get("Allow", "")
+    failure: FtError = NotFound(f"{asked} does not exist here.")
+    if error.status_code == 405:
+        failure = errors.WrongMethod(f"{asked} does not take this method.", f"It takes {allowed}.")
+    answer = errors.response(failure, errors.dialect_of(request.url.path))
+    answer.headers.update({"allow": allowed} if allowed else {})
+    return answer
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

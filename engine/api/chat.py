@@ -31,7 +31,7 @@ async def completions(request: Request) -> Response:
     session: Session = request.state.session
     body = await fields.read_json(request)
     one_choice(body)
-    given = fields.sampling(body)
+    given = fields.sampling(body, front.language.vocab_size)
     given["logprobs"] = _logprobs(body)
     options = fields.get(body, "stream_options", dict) or {}
     ask = Ask(

@@ -36,8 +36,10 @@ async def completions(request: Request) -> Response:
             raise Unsupported(f"{name}: is not served.", f"Leave {name} out.")
     if (fields.get(body, "best_of", int) or 1) != 1:
         raise Unsupported("best_of: only one is served.", "Leave best_of out.")
-    given = fields.sampling(body)
+    given = fields.sampling(body, front.language.vocab_size)
     given["logprobs"] = fields.get(body, "logprobs", int)
+    if not -1 <= (given["logprobs"] or 0) <= 20:
+        raise BadRequest(f"logprobs: {given['logprobs']} is not between 0 and 20.")
     options = fields.get(body, "stream_options", dict) or {}
     ask = Ask(
         api="completions",

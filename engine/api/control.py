@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from engine.api import fields
 from engine.api.stream import EventStream, sse
-from engine.errors import BadRequest, Unsupported
+from engine.errors import Unsupported
 from engine.front.context import VERSION, Front
 from engine.front.records import RING, SCHEMA
 from engine.front.sessions import Session
@@ -110,9 +110,7 @@ async def requests(request: Request) -> Response:
 
 def _limit(request: Request) -> int:
     text = request.query_params.get("limit", str(RING))
-    if not text.isdecimal():
-        raise BadRequest(f"limit: {text!r} is no count.")
-    return int(text)
+    return fields.count(text, "limit")
 
 
 async def stats(request: Request) -> Response:
@@ -152,12 +150,11 @@ async def events(request: Request) -> Response:
     """GET /v1/engine/events: server-sent events with ids; `Last-Event-ID` (or ?after=) resumes."""
     front: Front = request.app.state.front
     text = request.headers.get("last-event-id") or request.query_params.get("after")
-    if text is not None and not text.isdecimal():
-        raise BadRequest(f"Last-Event-ID: {text!r} is no event id.")
+    after = None if text is None else fields.count(text, "Last-Event-ID")
 
     async def chunks() -> AsyncGenerator[bytes, None]:
         yield sse({"kind": "hello", **ready_json(front)}, "hello")
-        async for event in front.bus.subscribe(int(text) if text else None, front.heartbeat_s):
+        async for event in front.bus.subscribe(after, front.heartbeat_s):
             if event is None:
                 yield b": alive\n\n"
             else:

@@ -27,6 +27,12 @@ class TooLarge(FtError):
     code = "FT-E0415 body-too-large"
 
 
+class WrongMethod(FtError):
+    """A known address, asked with a method it does not take."""
+
+    code = "FT-E0405 wrong-method"
+
+
 class Forbidden(FtError):
     """A Host header that is not this machine's own name: somebody else's page talks to us."""
 
@@ -35,6 +41,7 @@ class Forbidden(FtError):
 
 _STATUS: tuple[tuple[type[FtError], int], ...] = (
     (TooLarge, 413),
+    (WrongMethod, 405),
     (Forbidden, 403),
     (BadRequest, 400),
     (Unauthorized, 401),
@@ -47,6 +54,7 @@ _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    405: "invalid_request_error",
     413: "request_too_large",
     529: "overloaded_error",
 }
@@ -55,6 +63,7 @@ _OPENAI_TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    405: "invalid_request_error",
     413: "invalid_request_error",
 }
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from engine.api.errors import TooLarge
 from engine.errors import BadRequest
 
 MAX_BODY_BYTES = 64 << 20
+_NUMBER_LIMIT = 1 << 63  # what a frame to the worker can carry
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 T = TypeVar("T")
 _NAMES = {
     str: "a string",
@@ -32,12 +37,39 @@ async def read_json(request: Request) -> dict[str, Any]:
         if len(raw) > MAX_BODY_BYTES:
             raise TooLarge(f"The body is larger than {MAX_BODY_BYTES >> 20} MiB.", "Send less.")
     try:
-        body = json.loads(_plain(bytes(raw), request.headers.get("content-encoding", "")))
+        body = await run_in_threadpool(_parse, bytes(raw), request.headers.get("content-encoding", ""))
     except (ValueError, RecursionError):
         raise BadRequest("The body is not valid JSON.", "Send a JSON object.") from None
     if not isinstance(body, dict):
         raise BadRequest("The body is not a JSON object.", "Send a JSON object.")
     return body
+
+
+def _parse(raw: bytes, encoding: str) -> Any:
+    """What the body says. Raises BadRequest for numbers that are none: they would fail much later, for everybody."""
+    text = _plain(raw, encoding)
+    body = json.loads(text, parse_constant=_not_finite, parse_float=_finite)
+    return _whole_characters(body) if _HALF_CHARACTER.search(text) else body
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _not_finite(text)
+
+
+def _not_finite(text: str) -> float:
+    raise BadRequest(f"The body has the number {text[:40]}, which is not finite.")
+
+
+def _whole_characters(value: Any) -> Any:
+    """Half a surrogate pair is what agents make of a text they cut inside a character: it becomes U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_characters(entry) for entry in value]
+    if isinstance(value, dict):
+        return {_whole_characters(key): _whole_characters(entry) for key, entry in value.items()}
+    return value
 
 
 def _plain(raw: bytes, encoding: str) -> bytes:
@@ -60,6 +92,8 @@ def get(body: Mapping[str, Any], name: str, kind: type[T], where: str = "") -> T
     value = body.get(name)
     if value is None:
         return None
+    if type(value) in (int, float) and not abs(value) < _NUMBER_LIMIT:
+        raise BadRequest(f"{where}{name}: the number is out of range.")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)  # type: ignore[return-value]
     if kind is int and isinstance(value, float) and value.is_integer():
@@ -117,7 +151,7 @@ def positive(body: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def sampling(body: Mapping[str, Any]) -> dict[str, Any]:
+def sampling(body: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
     """Sampling fields that all dialects share, None where absent. Raises BadRequest for values out of range."""
     given: dict[str, Any] = {
         "temperature": get(body, "temperature", float),
@@ -142,10 +176,25 @@ def sampling(body: Mapping[str, Any]) -> dict[str, Any]:
         value = given[name]
         if value is not None and not low <= value <= high:
             raise BadRequest(f"{name}: {value} is not between {low} and {high}.")
-    bias = get(body, "logit_bias", dict)
-    if bias:
-        try:
-            given["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
-        except (TypeError, ValueError):
-            raise BadRequest("logit_bias: expected an object of token id to number.") from None
+    if bias := get(body, "logit_bias", dict):
+        given["logit_bias"] = _logit_bias(bias, vocab_size)
     return given
+
+
+def _logit_bias(bias: Mapping[str, Any], vocab_size: int) -> dict[int, float]:
+    made = {}
+    for token in bias:
+        if not (token.isascii() and token.isdecimal() and len(token) < 10 and int(token) < vocab_size):
+            raise BadRequest(f"logit_bias: {token[:40]!r} is no token id between 0 and {vocab_size - 1}.")
+        value = need(bias, token, float, "logit_bias.")
+        if not -100 <= value <= 100:
+            raise BadRequest(f"logit_bias.{token}: {value} is not between -100 and 100.")
+        made[int(token)] = value
+    return made
+
+
+def count(text: str, name: str) -> int:
+    """A count in a query or a header. Raises BadRequest."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise BadRequest(f"{name}: {text[:40]!r} is no count.")
+    return int(text)

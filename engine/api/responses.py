@@ -88,7 +88,7 @@ async def create(request: Request) -> Response:
         stream=bool(fields.get(body, "stream", bool)),
         conversation=conversation,
         max_tokens=fields.positive(body, "max_output_tokens"),
-        sampling=generations.with_defaults(front.sampling_defaults, fields.sampling(body)),
+        sampling=generations.with_defaults(front.sampling_defaults, fields.sampling(body, front.language.vocab_size)),
         stop=fields.stop_strings(body, "stop"),
     )
     generation = await generations.start(front, session, ask, request.headers, body)

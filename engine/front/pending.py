@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from engine.errors import FtError
-from engine.protocol import Submit
+from engine.errors import BadRequest, FtError
+from engine.protocol import Submit, encode
 
 
 class WorkerError(FtError):
@@ -20,7 +20,12 @@ class Pending:
     """One submitted request. `get` hands out the worker's messages, and an FtError when it can bring no more."""
 
     def __init__(self, submit: Submit) -> None:
+        """Raises BadRequest when it holds something that the wire cannot carry; the frame is made here for that."""
         self.submit = submit
+        try:
+            self.frame = encode(submit.message())
+        except (OverflowError, TypeError, ValueError) as error:
+            raise BadRequest(f"The request cannot be handed to the worker: {error}.") from None
         self.sent = False
         self._items: deque[dict[str, Any] | FtError] = deque()
         self._arrived = asyncio.Event()

@@ -111,7 +111,9 @@ class Sessions:
             if fields.get(key) is not None and not isinstance(fields[key], kind):
                 raise BadRequest(f"{key}: expected {'an object' if kind is dict else 'a string'}.")
         watchdog_s = fields.get("watchdog_s")
-        if watchdog_s is not None and (isinstance(watchdog_s, bool) or not isinstance(watchdog_s, int | float)):
+        if watchdog_s is not None and (
+            isinstance(watchdog_s, bool) or not isinstance(watchdog_s, int | float) or not 0 <= watchdog_s < 1e9
+        ):
             raise BadRequest("watchdog_s: expected a number of seconds.")
         for key in ("window", "max_output"):
             tokens = fields.get(key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -30,6 +31,7 @@ BACKOFF_S = (1.0, 5.0, 25.0)
 RESTART_WINDOW_S = 600.0
 _TICK_S = 0.25
 _READ_BYTES = 1 << 16
+_LOG = logging.getLogger("engine.front")
 
 
 @dataclass(slots=True)
@@ -86,7 +88,8 @@ class Supervisor:
     # Requests
 
     def submit(self, submit: Submit) -> Pending:
-        """Hand a request to the worker, now or as soon as it is ready. Raises WorkerGone when no worker will come."""
+        """Hand a request to the worker, now or as soon as it is ready. Raises WorkerGone when no worker will come, and
+        BadRequest when the request cannot be sent; nothing is kept of it then."""
         if self.worker.state == "crashed" or self._stopping:
             raise self._crash_error()
         pending = Pending(submit)
@@ -192,6 +195,8 @@ class Supervisor:
             self._writer.close()
             self._writer = None
         gone = self._lost.result() if self._lost.done() and forced else child.explain(code)
+        if not self._stopping:
+            _LOG.error("worker %d is gone%s: %s", child.pid, ", killed" if forced else "", gone.message)
         self._fail(gone, sent_only=True)
         return gone
 
@@ -304,11 +309,14 @@ class Supervisor:
         pending.sent = True
         if not any(p.sent for p in self._pending.values() if p is not pending):
             self._last_message = time.monotonic()
-        self._send(pending.submit.message())
+        self._write(pending.frame)
 
     def _send(self, message: dict[str, Any]) -> None:
+        self._write(encode(message))
+
+    def _write(self, frame: bytes) -> None:
         if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(encode(message))
+            self._writer.write(frame)
 
     def _lose(self, why: str) -> None:
         if self._lost is not None and not self._lost.done():

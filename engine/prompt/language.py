@@ -78,6 +78,16 @@ class Language:
             manifest.template_family,
         )
 
+    @property
+    def vocab_size(self) -> int:
+        """One more than the highest token id."""
+        return self._tokenizer.size
+
+    @property
+    def longest_token(self) -> int:
+        """No token stands for more characters than these."""
+        return self._tokenizer.longest
+
     def _keeps_thinking(self) -> bool:
         """Whether the switch that should keep the thinking of earlier turns does so in this very template."""
         query = Message("user", (Text("q"),))

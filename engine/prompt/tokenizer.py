@@ -17,7 +17,8 @@ _REPLACEMENT = "\ufffd"
 
 
 class Tokenizer:
-    """`control` maps the text of every control token to its id. Encoding never adds begin or end tokens.
+    """`control` maps the text of every control token to its id, `size` is one more than the highest id, and no token stands
+    for more than `longest` characters. Encoding never adds begin or end tokens.
 
     Added tokens that are only whitespace are no control tokens: they are how the model spells indentation.
     """
@@ -30,6 +31,9 @@ class Tokenizer:
         parsed["added_tokens"] = [t for t in added if not t["content"].strip()]
         self._plain = HfTokenizer.from_str(json.dumps(parsed))
         longest_first = sorted(self.control, key=len, reverse=True)
+        vocabulary = self._full.get_vocab()
+        self.size = 1 + max(vocabulary.values(), default=-1)
+        self.longest = max(map(len, vocabulary), default=1)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self._cache: ByteLru[str, list[int]] = ByteLru(_CACHE_BYTES)
 

@@ -79,6 +79,7 @@ def test_a_lost_worker_is_an_error_with_its_cause_in_every_dialect(
     events, _ = data_of(engine, "/v1/chat/completions", {**LONG, "max_tokens": 3})
     assert events[-1]["choices"][0]["finish_reason"] == "length"
     assert engine.get("/ready")["restarts"] == 1
+    assert f"is gone{'' if mode == 'die' else ', killed'}: The worker" in engine.log.read_text()
     ends = [r["end"] for r in engine.get("/v1/requests")["requests"]]
     assert ends == ["error"] * 4 + ["length"]
 

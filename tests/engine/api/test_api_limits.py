@@ -1,0 +1,99 @@
+"""Numbers out of range, halves of characters, wrong methods: refused at the door, and nobody else notices."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.api.fields import _parse
+from engine.errors import BadRequest
+from engine.front.pending import Pending
+from engine.protocol import Sampling, Submit
+from tests.serving import Engine
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        '"seed": 1180591620717411303424',
+        '"seed": -1180591620717411303424',
+        '"top_k": 100000000000000000000',
+        '"max_tokens": 1e300',
+        '"temperature": NaN',
+        '"temperature": Infinity',
+        '"top_p": 1e999',
+        '"presence_penalty": -1e999',
+        '"repetition_penalty": ' + "9" * 400,
+        '"logit_bias": {"5": NaN}',
+        '"logit_bias": {"5": Infinity}',
+        '"logit_bias": {"5": 1e60}',
+        '"logit_bias": {"-1": 1}',
+        '"logit_bias": {"999999": 1}',
+        '"logit_bias": {"5": true}',
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"])
+def test_a_number_out_of_range_is_refused_and_leaves_nothing(engine: Engine, path: str, field: str) -> None:
+    name = field.split('"')[1]
+    if path == "/v1/responses":
+        field = field.replace('"max_tokens"', '"max_output_tokens"')
+    worker = engine.worker_pid()
+    text = '{"messages": [{"role": "user", "content": "hi"}], "input": "hi", "prompt": "hi", ' + field + "}"
+    answer = engine.client.post(path, content=text, headers=JSON)
+    assert answer.status_code == 400, (name, answer.text)
+    stats = engine.get("/v1/stats")
+    assert (stats["running"], stats["at_worker"], engine.worker_pid()) == (0, 0, worker)
+
+
+def test_what_the_wire_cannot_carry_is_refused_before_it_is_registered() -> None:
+    with pytest.raises(BadRequest, match="handed to the worker"):
+        Pending(Submit("r", [1], 1, sampling=Sampling(seed=2**70)))
+    with pytest.raises(BadRequest, match="over the limit"):
+        Pending(Submit("r", [1], 1, grammar="x" * (65 << 20)))
+
+
+@pytest.mark.parametrize(
+    "field", ['"watchdog_s": NaN', '"watchdog_s": 1e999', '"window": 1e400', '"config": {"x": NaN}']
+)
+def test_a_session_with_no_number_is_refused_and_the_others_are_listed(engine: Engine, field: str) -> None:
+    answer = engine.client.post("/v1/sessions", content='{"harness": "x", ' + field + "}", headers=JSON)
+    assert answer.status_code == 400, answer.text
+    assert engine.client.get("/v1/sessions").status_code == 200
+
+
+@pytest.mark.parametrize("half", [b"\\udcff", b"\xed\xb3\xbf"])
+def test_half_a_character_harms_nobody(engine: Engine, half: bytes) -> None:
+    """A folder with a name that is no UTF-8, and a text that an agent cut inside an emoji."""
+    for name in (b"project", b"name", b"harness"):
+        body = b'{"' + name + b'": "/tmp/' + half + b'"}'
+        answer = engine.client.post("/v1/sessions", content=body, headers=JSON)
+        assert answer.status_code == 201, answer.text
+    assert "/tmp/\ufffd" in engine.client.get("/v1/sessions").text
+    for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
+        message = b'[{"role": "user", "content": "cut ' + half + b'"}]'
+        body = b'{"model": "' + half + b'", "max_tokens": 2, "max_output_tokens": 2, "input": %b, "messages": %b}'
+        answer = engine.client.post(path, content=body % (message, message), headers=JSON)
+        assert answer.status_code == 200, answer.text
+
+
+def test_counts_in_addresses(engine: Engine) -> None:
+    for query in ("limit=-1", "limit=" + "9" * 5000, "limit=²"):
+        assert engine.client.get(f"/v1/requests?{query}").status_code == 400
+    assert engine.client.get("/v1/engine/events?after=" + "9" * 5000).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions", "/v1/sessions/x/turns", "/v1/stats"])
+def test_a_wrong_method_is_405_with_what_would_be_right(engine: Engine, path: str) -> None:
+    answer = engine.client.request("PUT", path, json={})
+    assert answer.status_code == 405
+    assert answer.headers["allow"]
+    assert "does not take this method" in answer.json()["error"]["message"]
+
+
+def test_whole_characters_are_not_touched_by_the_repair() -> None:
+    body = {"a": ["grün 😀 ok", {"😀": "\\ud83d"}], "n": 1.5, "big": 2**62}
+    assert _parse(json.dumps(body).encode(), "") == body
+    assert _parse(b'{"a": "\\ud83d|\\ude00"}', "") == {"a": "\ufffd|\ufffd"}
