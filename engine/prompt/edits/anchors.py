@@ -64,8 +64,9 @@ class Anchors:
         places = self._places(self.declaration.not_query)
         for keep in keeps:
             self._add_keep(places, keep, add)
+        named = frozenset(keep.edge.text for keep in keeps)
         for rule in self.rules:
-            self._add_rule(places, rule, add)
+            self._add_rule(places, rule, named, add)
         if messages:
             self._add_messages(places, add)
         templated = self._places(self.template.not_query)
@@ -76,10 +77,7 @@ class Anchors:
         for mark in self.turn.marks:
             head = mark[0] < places.outline.head
             add(places.mark_end(mark), "head" if head else "live", 2, "mark")
-        for hint in self.turn.hints:
-            edge = parse_edge(hint.at, "edit_hints")
-            rule = Rule("hint", hint.op, (edge,), "request", _ALWAYS, placeholder=hint.text or None)
-            add(self._position(places, edge, rule), "frontier", 4, "hint " + hint.at)
+        self._add_hints(places, add)
         end = self.turn.prompt.end
         if end not in found:
             add(end, "prompt", 1, "prompt.end")
@@ -108,8 +106,20 @@ class Anchors:
             edge = replace(keep.edge, index=keep.edge.index - age) if age else keep.edge
             add(self._position(places, edge, rule), keep.kind, keep.quota, keep.edge.text)
 
-    def _add_rule(self, places: Places, rule: Rule, add: Add) -> None:
-        """The edges of a rule that may happen next, whether or not a `keep` names them too."""
+    def _add_hints(self, places: Places, add: Add) -> None:
+        """Edits that happen together fork the prompt at the first of them."""
+        first: dict[str, tuple[int, str]] = {}
+        for hint in self.turn.hints:
+            edge = parse_edge(hint.at, "edit_hints")
+            rule = Rule("hint", hint.op, (edge,), "request", _ALWAYS, placeholder=hint.text or None)
+            position = self._position(places, edge, rule)
+            if position is not None and position < first.get(hint.after, (position + 1, ""))[0]:
+                first[hint.after] = (position, hint.at)
+        for position, at in first.values():
+            add(position, "frontier", 4, "hint " + at)
+
+    def _add_rule(self, places: Places, rule: Rule, named: frozenset[str], add: Add) -> None:
+        """The edges of a rule that may happen next, where no `keep` names them."""
         if rule.known == "event" or rule.id not in self.active:
             return
         if rule.op == "clear_result" and rule.select is not None:
@@ -117,7 +127,7 @@ class Anchors:
             if place is not None:
                 add(self._at_result(places.block_start(place), place, rule), "frontier", 2, rule.at[0].text)
             return
-        for edge in rule.at:
+        for edge in (edge for edge in rule.at if edge.text not in named):
             kind = "head" if edge.kind in ("head", "system", "input", "first") else "frontier"
             add(self._position(places, edge, rule), kind, 2, edge.text)
 
