@@ -107,6 +107,8 @@ class FakeRunner:
         for _ in range(self.layers):
             self.on_layer()
             dropped |= set(aborted())
+            if len(dropped) == len(slices):
+                break
         return [r for s in slices if (r := self._row(s, s.seq in dropped)) is not None]
 
     def _row(self, s: Slice, dropped: bool) -> Sampled | None:

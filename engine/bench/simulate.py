@@ -58,6 +58,7 @@ class Served:
     critical: int = 0
     wait_s: float = 0.0
     anticipated: int = 0
+    in_flight: int = 0  # tokens that the step running at its arrival had done by then
 
 
 @dataclass(slots=True)
@@ -129,6 +130,7 @@ class _Simulation:
         self._expected: dict[str, list[Plan]] = {}  # by line
         self._next: Submit | None = None
         self._next_at = 0.0
+        self._step = self._layers_done = 0
         self._runner = FakeRunner(PAGE_TOKENS, WINDOW, True, 1 if tool_s is None else LAYERS, self._layer)
         self._store, self._scheduler = self._engine()
 
@@ -161,7 +163,12 @@ class _Simulation:
         prefill = sum(n for n in rows if n > 1)
         step_s = prefill / self._machine.prefill_per_s + (1 in rows) / self._machine.decode_per_s
         self._now += step_s / self._runner.layers
+        if self._runner.steps != self._step:
+            self._step, self._layers_done = self._runner.steps, 0
+        self._layers_done += 1
         if self._next is not None and self._tool_s is not None and self._now >= self._next_at:
+            served = self._turns[self._next.rid][2]
+            served.in_flight = prefill * self._layers_done // self._runner.layers
             self._arrive()
 
     def _prepare(self) -> bool:
@@ -234,6 +241,8 @@ class _Simulation:
     def _first_token(self, rid: str) -> None:
         served = self._turns[rid][2]
         served.critical += self._computed()
+        if served.critical > len(served.prompt) - served.cached:  # the step it met was of use, and partly done by then
+            served.critical -= served.in_flight
         if len(self._running) > 1:  # siblings share steps
             served.critical = len(served.prompt) - served.cached
         served.wait_s = self._now - served.arrived_s
