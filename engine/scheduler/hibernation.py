@@ -97,10 +97,10 @@ class Hibernation:
                 self._restores[request.seq] = found
         return request.seq in self._restores
 
-    def advance(self) -> None:
-        """Read one file for each request that waits for some."""
+    def advance(self, alone: bool) -> None:
+        """Read one file for each request that waits for some; for background work only when that is `alone`."""
         for seq, job in list(self._restores.items()):
-            if not job.advance():
+            if (alone or not job.request.ahead) and not job.advance():
                 self._restores.pop(seq).close()
 
     def give_up(self) -> bool:

@@ -165,7 +165,7 @@ class Scheduler:
     def step(self) -> bool:
         """One forward over everything that can run. Returns False when there was nothing to do."""
         if self.hibernation is not None:
-            self.hibernation.advance()
+            self.hibernation.advance(alone=not self._real_work())
         self._admit()
         batch = self._fill_pages(share(self.running, self._budget.tokens(any(r.decoding for r in self.running))))
         if not batch:
@@ -198,12 +198,12 @@ class Scheduler:
     # One step's parts
 
     def _admit(self) -> None:
-        if any(r.rank < BACKGROUND for r in [*self.running, *self.waiting]):
+        if self._real_work():
             # Real work finds what was computed ahead in the cache, and no request holds it.
             for request in [r for r in self.running if r.rank == BACKGROUND]:
                 self._send_back(request)
         for request in self.waiting:
-            if request.rank == BACKGROUND and any(r.rank < BACKGROUND for r in [*self.running, *self.waiting]):
+            if request.rank == BACKGROUND and self._real_work():
                 return
             if len(self.running) >= self.limits.max_running and not self._make_way(request):
                 return
@@ -229,9 +229,13 @@ class Scheduler:
             request.times.admitted = self._clock()
         return self.hibernation.brings(request)
 
+    def _real_work(self) -> bool:
+        """True while somebody waits for something."""
+        return any(r.rank < BACKGROUND for r in [*self.running, *self.waiting])
+
     def _save(self) -> None:
         """Something goes to disk when nobody waits for anything."""
-        if self.hibernation is not None and all(r.rank == BACKGROUND for r in [*self.running, *self.waiting]):
+        if self.hibernation is not None and not self._real_work():
             self.hibernation.tick()
 
     def _make_way(self, request: Request) -> bool:

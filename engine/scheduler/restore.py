@@ -23,7 +23,7 @@ class Restore:
         self._disk = disk
         self._residency = residency
         self._runner = runner
-        self._request = request
+        self.request = request
         self._left = list(found.chain)
         self._position = 0
         self._pages: list[int] = []
@@ -46,7 +46,7 @@ class Restore:
         name = self._left.pop(0)
         segment = self._disk.segment(name)
         end = min(name.end, self._found.position)
-        fits = segment is not None and segment.tokens[: end - name.start] == self._request.tokens[name.start : end]
+        fits = segment is not None and segment.tokens[: end - name.start] == self.request.tokens[name.start : end]
         if segment is None or not fits or not self._fill(segment, end):
             self._left.clear()
         return True
@@ -62,7 +62,7 @@ class Restore:
         residency = self._residency
         size = residency.pools.page_tokens
         try:
-            self._pages += residency.take(-(-end // size) - len(self._pages), self._request.ahead)
+            self._pages += residency.take(-(-end // size) - len(self._pages), self.request.ahead)
         except ArenaFull:
             return False
         first = segment.start // size
@@ -76,7 +76,7 @@ class Restore:
 
     def _finish(self) -> None:
         """Make it findable: the KV, and the state of the deepest position that has one."""
-        tokens, request = self._request.tokens[: self._position], self._request
+        tokens, request = self.request.tokens[: self._position], self.request
         residency = self._residency
         if not tokens:
             return
@@ -93,7 +93,7 @@ class Restore:
                 return
 
     def _restore_state(self, store: CheckpointStore, tokens: array[int], position: int, data: bytes) -> None:
-        request = self._request
+        request = self.request
         state = store.reserve(request.side)
         if state is None:
             return

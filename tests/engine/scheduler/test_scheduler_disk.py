@@ -197,6 +197,26 @@ def test_decodes_go_on_while_a_prefix_comes_from_disk(restart):
     assert b.done(late)["usage"]["cached"] == 5000
 
 
+def test_a_guess_is_read_from_disk_only_while_nobody_waits(restart):
+    b = restart(pages=3000)
+    prompt = text(31, 5000)
+    b.ask(prompt, session="s", max_tokens=1)
+    b = restart(pages=3000)
+    rid = b.submit(prompt, session="s", max_tokens=0, priority="background")
+    b.scheduler.step()
+    assert b.scheduler.hibernation.restoring
+    reads = []
+    whole = b.scheduler.hibernation.disk.segment
+    b.scheduler.hibernation.disk.segment = lambda name: reads.append(name) or whole(name)
+    talking = b.submit([1, 2], max_tokens=10)
+    for _ in range(10):
+        b.scheduler.step()
+    assert len(b.output(talking)) == 10 and not reads
+    b.drain()
+    assert b.done(rid)["usage"]["cached"] == 5000 and b.runner.computed_tokens == 2 + 9
+    b.check()
+
+
 def test_a_cancelled_restore_leaves_nothing_held(restart):
     b = restart(pages=600)
     prompt = text(8, 2000)
