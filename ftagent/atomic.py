@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ftagent.text import printable
+
 
 def write_text(path: Path, text: str, mode: int = 0o600) -> None:
     """Temporary file in the same folder, fsync, rename, fsync of the folder. The old bytes survive any failure."""
@@ -20,8 +22,10 @@ def write_text(path: Path, text: str, mode: int = 0o600) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -31,7 +35,7 @@ def write_text(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def write_json(path: Path, document: dict[str, Any], mode: int = 0o600) -> None:
-    write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n", mode)
+    write_text(path, printable(json.dumps(document, indent=2, ensure_ascii=False)) + "\n", mode)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

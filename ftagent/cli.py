@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ftagent import __version__, command_index
-from ftagent.errors import FtError, UsageError
+from ftagent.errors import FtError, UsageError, explain_os_error
 from ftagent.isolation import demote_foreign_paths
 
 USAGE = """\
@@ -48,6 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if debug:
+            raise
+        _report(FtError(*explain_os_error(error)), arguments)
+        return 1
     except Exception as error:
         if debug:
             raise

@@ -117,6 +117,9 @@ class EngineClient:
     def post(self, path: str, body: Any, timeout_s: float = 30.0) -> Any:
         return self._good("POST", path, body, timeout_s)
 
+    def delete(self, path: str, timeout_s: float = 3.0) -> Any:
+        return self._good("DELETE", path, None, timeout_s)
+
     def _good(self, method: str, path: str, body: Any, timeout_s: float) -> Any:
         status, answer = self.call(method, path, body, timeout_s)
         if status >= 400:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ftagent.atomic import read_json
 from ftagent.context import Context
+from ftagent.engine_client import EngineClient
 from ftagent.engine_process import find_engine
 from ftagent.errors import FtError, NotHere
 
@@ -48,7 +49,7 @@ def engine_report(context: Context) -> dict[str, Any]:
     return report
 
 
-def running_client(context: Context) -> Any:
+def running_client(context: Context) -> EngineClient:
     """The client of the running engine. Raises NotHere (exit 3)."""
     engine = find_engine(context.paths)
     if engine is None:

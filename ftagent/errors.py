@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class FtError(Exception):
     """A fact with its value, a next step, a stable code and the exit code of the process.
@@ -23,6 +25,16 @@ class FtError(Exception):
 
     def to_json(self) -> dict[str, object]:
         return {"error": {"code": self.code, "message": self.message, "fix": self.hint}}
+
+
+def explain_os_error(error: OSError) -> tuple[str, str]:
+    """Message and hint for a failure of the operating system: what could not be done, where, and what to do."""
+    place = str(error.filename or "a file")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"The disk is full: {place} could not be written.", "Free some space, or set FT_HOME to another disk."
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"{place}: {error.strerror}.", "Correct its permissions, or set FT_HOME to a folder that you may write."
+    return f"{place}: {error.strerror or error}.", "Run the same command with --debug for the trace."
 
 
 class UsageError(FtError):

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import IO, Any
 
+from ftagent.text import printable
+
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -35,7 +37,7 @@ class Style:
 
 
 def print_json(document: Any, stream: IO[str] | None = None) -> None:
-    print(json.dumps(document, ensure_ascii=False), file=stream or sys.stdout, flush=True)
+    print(printable(json.dumps(document, ensure_ascii=False)), file=stream or sys.stdout, flush=True)
 
 
 def note(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,9 @@ from ftagent.errors import Conflict, EngineNotReady, FtError, LaunchFailed, NotH
 from ftagent.models import LocalModel, find_model
 from ftagent.output import note
 from ftagent.paths import ensure
+from ftagent.sessions import SESSION_ID
+
+_TOKEN = re.compile(r"[!-~]{1,512}")  # printable ASCII
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +171,28 @@ def pull_model(name: str, context: Context, settings: Settings, quiet: bool) -> 
 
 
 def register_session(engine: RunningEngine, body: dict[str, Any]) -> dict[str, Any]:
-    """POST /v1/sessions. The answer has at least `id` and `token`; raises LaunchFailed otherwise."""
+    """POST /v1/sessions. The answer has at least `id` and `token`; raises LaunchFailed otherwise.
+
+    The id names folders here, so one that is not in the engine's own form is refused.
+    """
     try:
         answer = engine.client.post("/v1/sessions", body)
     except EngineNotReady:
         raise
     except FtError as error:
         raise LaunchFailed(f"The engine did not accept the session: {error.message}", error.hint) from None
-    if not isinstance(answer, dict) or not answer.get("id") or not answer.get("token"):
-        raise LaunchFailed("The engine's answer to the new session has no id or no token.", "ft engine logs")
-    return answer
+    fields = answer if isinstance(answer, dict) else {}
+    for name, form in (("id", SESSION_ID), ("token", _TOKEN)):
+        value = fields.get(name)
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise LaunchFailed(
+                f"The engine at {engine.url.text} answered a new session with no usable {name}.",
+                "Check that it is an ft engine: ft engine logs",
+            )
+    return fields
+
+
+def end_session(client: EngineClient, session_id: str) -> None:
+    """Its token opens nothing any more. An engine that is gone, or has forgotten it, needs no telling."""
+    with contextlib.suppress(FtError):
+        client.delete(f"/v1/sessions/{session_id}")

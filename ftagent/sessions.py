@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from ftagent.paths import Paths, ensure
 from ftagent.processes import start_time
 
 SCHEMA = "ft.session/1"
+SESSION_ID = re.compile(r"s-[a-z2-7]{10}")  # as the engine gives them
 
 
 def now() -> str:

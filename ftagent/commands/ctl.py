@@ -6,11 +6,14 @@ import argparse
 import json
 from typing import Any
 
+from ftagent.atomic import read_json
 from ftagent.context import Context
+from ftagent.engine_client import EngineClient, EngineHttpError
 from ftagent.engine_report import running_client
 from ftagent.errors import NotHere
 from ftagent.explain import anchors_text, explain_text
 from ftagent.output import print_json, table
+from ftagent.sessions import SESSION_ID, all_sessions
 
 _COLUMNS = (
     ("session", "SESSION"),
@@ -49,9 +52,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
     """Exit 3 when no engine is running."""
     client = running_client(context)
     if args.action == "requests":
-        return _requests(client, args)
+        return _requests(client, args, context)
     if args.action == "explain":
-        return _explain(client, args)
+        return _explain(client, args, context)
     if args.action == "anchors":
         return _anchors(client, args)
     document = client.get("/health" if args.action == "health" else "/v1/stats")
@@ -62,11 +65,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
     return 0
 
 
-def _requests(client: Any, args: argparse.Namespace) -> int:
+def _requests(client: EngineClient, args: argparse.Namespace, context: Context) -> int:
     if args.session:
-        session = _full_id(client, args.session)
-        answer = client.get(f"/v1/sessions/{session}/turns?limit={max(0, args.lines)}")
-        records = answer["turns"]
+        session = _full_id(client, args.session, context)
+        answer = _turns(client, session, f"?limit={max(0, args.lines)}")
+        records = answer["turns"][-args.lines :] if args.lines > 0 else []
     else:
         answer = client.get(f"/v1/requests?limit={max(0, args.lines)}")
         records = answer["requests"]
@@ -80,11 +83,11 @@ def _requests(client: Any, args: argparse.Namespace) -> int:
     return 0
 
 
-def _explain(client: Any, args: argparse.Namespace) -> int:
+def _explain(client: EngineClient, args: argparse.Namespace, context: Context) -> int:
     """Exit 3 when there is no such session, or none at all."""
-    session = _full_id(client, args.session) if args.session else _newest(client)
-    facts = client.get(f"/v1/sessions/{session}")
-    answer = client.get(f"/v1/sessions/{session}/turns" + ("?texts=1" if args.texts else ""))
+    session = _full_id(client, args.session, context) if args.session else _newest(client)
+    facts = _facts(client, session, context)
+    answer = _turns(client, session, "?texts=1" if args.texts else "")
     if args.json:
         print_json({"schema": answer["schema"], "session": facts, "turns": answer["turns"]})
     else:
@@ -92,7 +95,7 @@ def _explain(client: Any, args: argparse.Namespace) -> int:
     return 0
 
 
-def _anchors(client: Any, args: argparse.Namespace) -> int:
+def _anchors(client: EngineClient, args: argparse.Namespace) -> int:
     worker = client.get("/v1/stats").get("engine") or {}
     checkpoints = (worker.get("checkpoints") or {}).get("list") or []
     if args.json:
@@ -102,23 +105,54 @@ def _anchors(client: Any, args: argparse.Namespace) -> int:
     return 0
 
 
-def _newest(client: Any) -> str:
-    used = [s for s in client.get("/v1/sessions")["sessions"] if s.get("last_request")]
-    if not used:
+def _known(client: EngineClient, path: str) -> Any:
+    """The answer, or None where the engine has ended or never had the session."""
+    try:
+        return client.get(path)
+    except EngineHttpError as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def _facts(client: EngineClient, session: str, context: Context) -> dict[str, Any]:
+    """From the engine; of an ended session from its record here."""
+    facts = _known(client, f"/v1/sessions/{session}")
+    if facts is None:
+        record = read_json(context.paths.sessions / session / "session.json") or {}
+        facts = record.get("engine") or {"id": session, "name": record.get("name")}
+    return dict(facts)
+
+
+def _turns(client: EngineClient, session: str, query: str) -> dict[str, Any]:
+    """The records of one session, which outlive it; then without the texts."""
+    answer = _known(client, f"/v1/sessions/{session}/turns{query}")
+    if answer is None:
+        of_all = client.get("/v1/requests")
+        answer = {"schema": of_all["schema"], "turns": [r for r in of_all["requests"] if r.get("session") == session]}
+    return dict(answer)
+
+
+def _newest(client: EngineClient) -> str:
+    records = client.get("/v1/requests")["requests"]
+    named = [record["session"] for record in records if SESSION_ID.fullmatch(str(record.get("session")))]
+    if not named:
         raise NotHere("No session has made a request yet.", "ft launch", code="FT-E0301 no-session")
-    return str(max(used, key=lambda s: s["last_request"])["id"])
+    return str(named[-1])
 
 
-def _full_id(client: Any, wanted: str) -> str:
-    """A session by id, unique beginning of an id, or name. Raises NotHere."""
-    sessions = client.get("/v1/sessions")["sessions"]
-    exact = [s["id"] for s in sessions if wanted in (s["id"], s.get("name"))]
-    near = exact[-1:] or [
-        s["id"] for s in sessions if len(wanted) >= 4 and wanted in (s["id"][: len(wanted)], s["id"][2:][: len(wanted)])
-    ]
-    if len(near) != 1:
-        raise NotHere(f"The engine knows no session {wanted!r}.", "ft ls", code="FT-E0301 no-session")
-    return str(near[0])
+def _full_id(client: EngineClient, wanted: str, context: Context) -> str:
+    """A session by id, unique beginning of an id, or name: one that is alive, else one of our records. Raises NotHere."""
+    ended = [(session.id, session.field("name")) for session in reversed(all_sessions(context.paths))]
+    alive = [(session["id"], session.get("name")) for session in client.get("/v1/sessions")["sessions"]]
+    for known in (alive, ended):
+        exact = [id_ for id_, name in known if wanted in (id_, name)]
+        near = exact[-1:] or [
+            id_ for id_, _ in known if len(wanted) >= 4 and (id_.startswith(wanted) or id_[2:].startswith(wanted))
+        ]
+        if len(near) == 1 and SESSION_ID.fullmatch(near[0]):
+            return str(near[0])
+    raise NotHere(f"The engine knows no session {wanted!r}.", "ft ls", code="FT-E0301 no-session")
 
 
 def _cell(value: Any) -> str:

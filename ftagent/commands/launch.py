@@ -17,7 +17,8 @@ from ftagent.launch import plan as planning
 from ftagent.launch.events import Events
 from ftagent.launch.find import cached_version, find_executable, probe_version
 from ftagent.launch.shell import SHELLS
-from ftagent.provision import EngineChoice, Prospect, look, provide, register_session, start_command
+from ftagent.provision import EngineChoice, Prospect, end_session, look, provide, register_session, start_command
+from ftagent.text import require_utf8
 
 TAKES_REST = True
 EXAMPLES = """\
@@ -85,6 +86,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if args.exec and (args.no_exec or args.print_env):
         raise UsageError("--exec runs the agent, --no-exec and --print-env do not.", "Leave one of them out.")
     project = _project(args, context)
+    _require_utf8(args, project, context)
     settings = context.settings(
         {
             "ctx": args.ctx,
@@ -153,10 +155,14 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if request.script is not None:
         body["script"] = request.script
     answer = register_session(prospect.running, body)
-    session = planning.with_assigned(session, str(answer["id"]), str(answer["token"]), context.paths.sessions)
+    session = planning.with_assigned(session, answer["id"], answer["token"], context.paths.sessions)
     if isinstance(answer.get("max_output"), int):
         session = replace(session, max_output_tokens=answer["max_output"])
-    plan = _build(request, session, prospect, choice, context)
+    try:
+        plan = _build(request, session, prospect, choice, context)
+    except BaseException:
+        end_session(prospect.running.client, session.id)
+        raise
     prepared = prepare(plan, prospect.running, context.paths)
     if args.print_env or args.no_exec:
         return _prepared_only(plan, args, events, context)
@@ -170,6 +176,20 @@ def _project(args: argparse.Namespace, context: Context) -> Path:
     if not project.is_dir():
         raise NotHere(f"The project folder {project} does not exist.", "Correct -C DIR.")
     return project
+
+
+def _require_utf8(args: argparse.Namespace, project: Path, context: Context) -> None:
+    """All of these are written to records and told to the engine. The agent's own arguments are the agent's business."""
+    named = {
+        "The project folder": project,
+        "The current folder": context.cwd,
+        "The home folder": context.paths.home,
+        "ft's own folder": context.paths.state,
+        "--name": args.name or "",
+        "--model": args.model or "",
+    }
+    for what, text in named.items():
+        require_utf8(what, str(text))
 
 
 def _read_script(path: Path | None) -> dict[str, Any] | None:

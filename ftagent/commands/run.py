@@ -11,6 +11,7 @@ from ftagent.context import Context
 from ftagent.errors import FtError, UsageError
 from ftagent.output import Progress, note, print_json
 from ftagent.provision import EngineChoice, provide
+from ftagent.text import require_utf8
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,14 +62,27 @@ def _prompt(args: argparse.Namespace) -> str | None:
     if args.prompt is not None and args.prompt != "-":
         text = str(args.prompt)
     elif args.prompt == "-" or not sys.stdin.isatty():
-        text = sys.stdin.read()
+        text = _standard_input()
     elif args.json:
         raise UsageError("--json needs a prompt.", 'ft run --json "a question"')
     else:
         return None
     if not text.strip():
         raise UsageError("The prompt is empty.", 'ft run "a question"')
+    require_utf8("The prompt", text)
+    require_utf8("--system", args.system or "")
     return text
+
+
+def _standard_input() -> str:
+    """All of it, without the newline that ends its last line: the model would take it for part of the question."""
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"What stands on standard input is not valid UTF-8: {error.reason}.", "Convert it: iconv -t utf-8"
+        ) from None
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def _ask(chat: Chat, prompt: str, args: argparse.Namespace, context: Context) -> Answer:

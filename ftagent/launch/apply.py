@@ -50,4 +50,5 @@ def session_record(plan: Plan) -> dict[str, Any]:
         "files": [str(file.path) for file in plan.injection.files],
         "runs": [],
         "stats": None,
+        "engine": None,  # what the engine knew of the session when the agent had ended
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from dataclasses import dataclass
 from typing import Any
 
 from ftagent import sessions
 from ftagent.engine_process import RunningEngine
-from ftagent.errors import FtError
+from ftagent.errors import FtError, LaunchFailed, explain_os_error
 from ftagent.launch import receipt
 from ftagent.launch.apply import apply
 from ftagent.launch.events import Events
@@ -17,6 +18,7 @@ from ftagent.launch.plan import Plan
 from ftagent.launch.run import exec_agent, run_agent
 from ftagent.output import note
 from ftagent.paths import Paths
+from ftagent.provision import end_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,38 @@ class Prepared:
 
 
 def prepare(plan: Plan, engine: RunningEngine, paths: Paths) -> Prepared:
-    """Writes the plan's files and the session's record."""
-    return Prepared(plan, engine, paths, apply(plan, paths))
+    """Writes the plan's files and the session's record; when that fails nothing is left of them."""
+    try:
+        return Prepared(plan, engine, paths, apply(plan, paths))
+    except BaseException as error:
+        shutil.rmtree(plan.session.state_dir, ignore_errors=True)
+        end_session(engine.client, plan.session.id)
+        if isinstance(error, OSError):
+            raise LaunchFailed(*explain_os_error(error)) from None
+        raise
 
 
 def run_prepared(prepared: Prepared, events: Events, become: bool) -> int:
     """The agent's exit code. With `become` this process turns into the agent and does not return."""
+    try:
+        return _run(prepared, events, become)
+    except OSError as error:
+        raise LaunchFailed(*explain_os_error(error)) from None
+    finally:
+        _close(prepared)
+
+
+def _close(prepared: Prepared) -> None:
+    """The session's token is worth nothing any more, and the files that hold it go."""
+    session = prepared.plan.session
+    end_session(prepared.engine.client, session.id)
+    for file in prepared.plan.injection.files:
+        if session.token in file.text:
+            with contextlib.suppress(OSError):
+                file.path.unlink()
+
+
+def _run(prepared: Prepared, events: Events, become: bool) -> int:
     plan, paths = prepared.plan, prepared.paths
     session = plan.session
     for warning in plan.warnings:
@@ -64,6 +92,7 @@ def run_prepared(prepared: Prepared, events: Events, become: bool) -> int:
     records = receipt.fetch_records(prepared.engine.client, session.id)
     summary = receipt.summarise(records) if records is not None else None
     prepared.record["stats"] = summary
+    prepared.record["engine"] = receipt.fetch_session(prepared.engine.client, session.id)
     with contextlib.suppress(OSError):  # the agent's exit code matters more than our record
         sessions.save(session.state_dir, prepared.record)
     text = receipt.render(summary, session.name, session.id)

@@ -19,6 +19,15 @@ def fetch_records(client: EngineClient, session_id: str) -> list[dict[str, Any]]
     return [record for record in records if isinstance(record, dict)] if isinstance(records, list) else None
 
 
+def fetch_session(client: EngineClient, session_id: str) -> dict[str, Any] | None:
+    """What the engine knows of the session, which it forgets when the session ends; None when it does not tell."""
+    try:
+        answer = client.get(f"/v1/sessions/{session_id}", timeout_s=3.0)
+    except FtError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
 def _sum(records: list[dict[str, Any]], key: str) -> int | None:
     """None when no record knows: unknown is never 0."""
     values = [record[key] for record in records if isinstance(record.get(key), int | float)]

@@ -47,6 +47,10 @@ class Sandbox:
         }
 
     @property
+    def fake_ft(self) -> list[str]:
+        return FAKE_FT
+
+    @property
     def home(self) -> Path:
         return self.root / "home"
 

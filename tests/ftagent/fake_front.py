@@ -46,6 +46,11 @@ class Handler(BaseHTTPRequestHandler):
         if not self.allowed():
             return self.answer(401, {"error": {"message": "no token"}})
         if self.path.startswith("/v1/sessions/"):
+            id_ = self.path.split("/")[3]
+            if id_ not in SESSIONS:
+                return self.answer(404, {"error": {"message": self.path}})
+            if not self.path.endswith("/turns"):
+                return self.answer(200, {"id": id_, "name": SESSIONS[id_].get("name"), "requests": 2})
             record = {"prompt_tokens": 100, "cached_tokens": 60, "output_tokens": 5, "ttft_s": 0.25, "scripted": False}
             return self.answer(200, {"schema": "ft.request/1", "turns": [record, record]})
         if self.path == "/v1/sessions":
@@ -72,7 +77,9 @@ class Handler(BaseHTTPRequestHandler):
         if not self.allowed():
             return self.answer(401, {"error": {"message": "no token"}})
         if self.path == "/v1/sessions":
-            id_ = "s-" + secrets.token_hex(5)
+            if MODE == "hostile":
+                return self.answer(201, {"id": "../../../../escaped", "token": "ft_sess_x", "window": 65536})
+            id_ = "s-" + "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz234567") for _ in range(10))
             SESSIONS[id_] = body
             (RUNTIME / "registered.json").write_text(json.dumps(body))
             return self.answer(
@@ -84,8 +91,17 @@ class Handler(BaseHTTPRequestHandler):
                 threading.Thread(target=SERVER.shutdown).start()
             return None
         if self.path == "/v1/chat/completions":
+            (RUNTIME / "asked.json").write_text(json.dumps(body))
             return self.stream(body)
         return self.answer(404, {"error": {"message": self.path}})
+
+    def do_DELETE(self):
+        if not self.allowed():
+            return self.answer(401, {"error": {"message": "no token"}})
+        known = SESSIONS.pop(self.path.removeprefix("/v1/sessions/"), None)
+        if known is None:
+            return self.answer(404, {"error": {"message": self.path}})
+        return self.answer(200, {"deleted": True})
 
     def stream(self, body):
         self.send_response(200)

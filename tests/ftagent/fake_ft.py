@@ -1,5 +1,7 @@
 """`ft` whose engine is fake_front.py: everything else is the real program."""
 
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +25,12 @@ def fake_tool(env, *arguments, output_to_stderr=False):
     return 0
 
 
+def full_disk(descriptor):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+if os.environ.get("FAKE_FULL_DISK"):
+    os.fsync = full_disk
 engine_command.engine_command = engine_process.engine_command = fake_command
 provision.run_engine_tool = fake_tool
 sys.exit(main())

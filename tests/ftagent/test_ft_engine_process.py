@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -160,6 +161,17 @@ def test_ft_run_streams_the_answer(sandbox) -> None:
     assert document["ttft_s"] > 0
     assert "cached 4" in sandbox.run("run", "-v", "hello", fake=True).stderr
     assert sandbox.run("run", fake=True).returncode == 2
+
+
+def test_the_newline_that_ends_standard_input_is_no_part_of_the_question(sandbox) -> None:
+    for text, asked in (("2+2?\n", "2+2?"), ("2+2?\r\n", "2+2?"), ("a\n\n", "a\n"), ("  a", "  a")):
+        assert sandbox.run("run", fake=True, input=text).returncode == 0
+        assert json.loads((sandbox.runtime / "asked.json").read_text())["messages"][-1]["content"] == asked
+    done = subprocess.run(
+        [*sandbox.fake_ft, "run"], env=sandbox.env, cwd=sandbox.project, input=b"\xff", capture_output=True, check=False
+    )
+    assert done.returncode in (2, 4)
+    assert b"not valid UTF-8" in done.stderr
 
 
 def test_an_engine_that_does_not_listen_is_killed(sandbox, monkeypatch) -> None:

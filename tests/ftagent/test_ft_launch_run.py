@@ -112,6 +112,81 @@ def test_launch_events_as_json_on_stderr(sandbox) -> None:
     assert events[-1]["receipt"]["requests"] == 2
 
 
+def sessions_of(sandbox) -> list:
+    return json.loads(sandbox.run("ls", "--json").stdout)["sessions"]
+
+
+def engine_sessions(sandbox) -> list:
+    from ftagent.engine_process import find_engine
+    from ftagent.paths import find_paths
+
+    return find_engine(find_paths(sandbox.env)).client.get("/v1/sessions")["sessions"]
+
+
+def test_an_ended_session_leaves_no_token_anywhere(sandbox) -> None:
+    sandbox.agent("grep -rq ft_sess_ ../ft/state/sessions/*/ && exit 3")
+    assert sandbox.run("launch", "claude", "--no-exec", "-q", fake=True).returncode == 0
+    (prepared,) = engine_sessions(sandbox)
+    assert sandbox.run("launch", "pi", fake=True).returncode == 3
+    assert [session["id"] for session in engine_sessions(sandbox)] == [prepared["id"]]
+    state = sandbox.ft_home / "state" / "sessions"
+    ended = next(s for s in sessions_of(sandbox) if s["agent"]["name"] == "pi")
+    assert ended["stats"]["requests"] == 2
+    assert ended["engine"]["id"] == ended["id"]
+    held = [path for path in (state / ended["id"]).rglob("*") if path.is_file() and "ft_sess_" in path.read_text()]
+    assert held == []
+    explained = json.loads(sandbox.run("ctl", "explain", ended["id"], "--json").stdout)
+    assert (explained["session"]["name"], explained["turns"]) == ("pi", [])
+    (sandbox.bin / "pi").write_bytes(b"\x00\x01 not a program")
+    assert sandbox.run("launch", "pi", fake=True).returncode == 126
+    assert [session["id"] for session in engine_sessions(sandbox)] == [prepared["id"]]
+
+
+def test_an_id_that_is_no_id_names_no_folder(sandbox) -> None:
+    sandbox.agent("touch started")
+    before = sorted(sandbox.root.parent.iterdir())
+    done = sandbox.run("launch", "pi", fake=True, env={"FAKE_MODE": "hostile"})
+    assert done.returncode == 125
+    assert "no usable id" in done.stderr
+    assert not (sandbox.project / "started").exists()
+    assert sorted(sandbox.root.parent.iterdir()) == before
+    assert not list(sandbox.root.rglob("escaped"))
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(sandbox) -> None:
+    sandbox.agent("touch started")
+    assert sandbox.run("engine", "start", "-q", fake=True).returncode == 0
+    assert sandbox.run("launch", "pi", "-q", fake=True).returncode == 0  # its version is known now
+    done = sandbox.run("launch", "pi", fake=True, env={"FAKE_FULL_DISK": "1"})
+    assert done.returncode == 125
+    assert "The disk is full" in done.stderr and "OSError" not in done.stderr
+    assert [session["status"] for session in sessions_of(sandbox)] == ["ended"]
+    assert engine_sessions(sandbox) == []
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused_before_anything(sandbox) -> None:
+    sandbox.agent("touch started")
+    folder = os.fsencode(sandbox.project) + b"/\xff\xfe bad"
+    os.mkdir(folder)
+    for arguments in (["--no-exec"], ["--dry-run", "--json"], ["-C", folder]):
+        cwd = folder if arguments[0] != "-C" else sandbox.project
+        done = subprocess.run(
+            [*FAKE_FT, "launch", "pi", *arguments], env=sandbox.env, cwd=cwd, capture_output=True, check=False
+        )
+        said = (done.stdout + done.stderr).decode()  # valid UTF-8
+        assert done.returncode == 4, said
+        assert "not valid UTF-8" in said and "Traceback" not in said
+    assert not (sandbox.runtime / "starts").exists()
+    done = subprocess.run(
+        [*FAKE_FT, "launch", "pi", "--dry-run", "--json", "--", b"\xff"],
+        env=sandbox.env,
+        cwd=sandbox.project,
+        capture_output=True,
+        check=True,
+    )
+    assert os.fsencode(json.loads(done.stdout.decode())["argv"][-1]) == b"\xff"
+
+
 def test_names_are_unique_in_a_project(sandbox) -> None:
     sandbox.agent("exit 0")
     for _ in range(2):
