@@ -52,7 +52,7 @@ CASES = {
             '{"compaction": {"enabled": true, "reserveTokens": 10000, "keepRecentTokens": 6000}}',
         ),
     ),
-    "opencode": Case("40k", ("run",)),
+    "opencode": Case("40k", ("run",), foreseen=True),
     "codex": Case("28k", ("exec", "-s", "danger-full-access")),  # it cuts what a command prints
     # after a compaction it shows the files it read last once more
     "claude": Case("96k", ("-p",), reads=16, after=("--allowedTools", "Bash,Read,Edit")),
