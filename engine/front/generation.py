@@ -91,10 +91,9 @@ class Generation:
         if previous is not None and prepared.turn is not None and origin.side is None and not self.record.resent:
             self.session.scores.judge(previous.expected, prepared.turn.conversation, prepared.prompt)
         if self.session.policy.observe and prepared.broke is not None and not prepared.broke.predicted:
-            _LOG.info("session %s: a fork that no rule explains: %s", self.session.id, prepared.broke.json())
-            self.front.bus.publish(
-                "fork", {"session": self.session.id, "request": self.record.id, **prepared.broke.json()}
-            )
+            fork = {"session": self.session.id, "request": self.record.id, "broke_at": prepared.broke.json()}
+            _LOG.info("a fork that no rule explains: %s", fork)
+            self.front.bus.publish("fork", fork)
         if previous is not None and origin.side == preparing.COMPACTION:
             sent.expected = [expected for expected in previous.expected if expected.rule]  # it is still to come
         line.sent.append(sent)

@@ -195,3 +195,41 @@ def test_runtime_files_are_private(engine: Engine) -> None:
     assert {"pid", "start_time", "port", "nonce", "admin_token", "model", "version"} <= set(facts)
     for name in ("engine.json", "worker.sock", "supervisor.lock"):
         assert stat.S_IMODE((engine.runtime_dir / name).stat().st_mode) == 0o600, name
+
+
+def test_outside_the_verified_range_a_fork_that_no_rule_explains_is_an_event(engine: Engine) -> None:
+    agents = [Agent(engine, declaration={**DECLARED, "versions": "<2"}, version=version) for version in ("1.0", "3.0")]
+    for agent in agents:
+        for text in ("one thing", "another thing"):
+            messages = [{"role": "user", "content": "start"}, {"role": "user", "content": text}]
+            agent.openai.chat.completions.create(model="m", messages=messages, max_tokens=1)  # type: ignore[arg-type]
+    assert all(agent.turns()[-1]["broke_at"] for agent in agents)
+    forks = []
+    with engine.client.stream("GET", "/v1/engine/events?after=0", timeout=10) as stream:
+        for line in stream.iter_lines():
+            event = json.loads(line[6:]) if line.startswith("data: ") else {}
+            if event.get("kind") == "fork":
+                forks.append(event["session"])
+                break
+    assert forks == [agents[1].session["id"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("messages", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("responses", {"input": "hi"}),
+    ],
+)
+def test_hints_and_epochs_are_read_in_every_dialect(engine: Engine, path: str, body: dict[str, object]) -> None:
+    agent = Agent(engine)
+    url = f"/s/{agent.session['id']}/v1/{path}"
+    auth = {"authorization": f"Bearer {agent.session['token']}"}
+    sized = {**body, "max_tokens": 1, "max_output_tokens": 1}
+    hint = {"at": "head.end", "op": "summarize", "after": "user"}
+    taken = engine.client.post(url, json={**sized, "edit_hints": [hint], "epoch": 3}, headers=auth)
+    assert taken.status_code == 200, taken.text
+    assert agent.turns()[-1]["epoch"] == "3"
+    refused = engine.client.post(url, json={**sized, "edit_hints": [{**hint, "op": "vanish"}]}, headers=auth)
+    assert refused.status_code == 400 and "edit_hints[0].op" in refused.text
