@@ -246,12 +246,14 @@ class _Simulation:
         if len(self._running) > 1:  # siblings share steps
             served.critical = len(served.prompt) - served.cached
         served.wait_s = self._now - served.arrived_s
+        self._runner.layers = 1  # nobody arrives while a reply is decoded
         (request,) = (r for r in self._scheduler.running if r.rid == rid)
         assert self._runner.states[request.state] == state_after(served.prompt), "a wrong state"
 
     def _done(self, rid: str) -> None:
         ask, turn, served = self._turns[rid]
         self._running.discard(rid)
+        self._runner.layers = 1 if self._tool_s is None else LAYERS
         self._language.remember(ask.reply, served.reply, served.prompt)
         for stale, (line, _) in self._ahead.items():
             if line == ask.line:
