@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.errors import PromptTooLong
 from engine.front.clearing import Applied, Clearing, Edits
 from engine.front.context import Front
 from engine.front.explain import Break, find_break
@@ -17,7 +18,7 @@ from engine.front.lines import Line, Sent
 from engine.front.plans import Reply
 from engine.front.sessions import Session
 from engine.front.sides import side_kind
-from engine.prompt.conversation import Conversation, Message, Prompt, Text
+from engine.prompt.conversation import Conversation, Message, Prompt, Text, ToolResult
 from engine.prompt.edits.policy import Turn, Wire
 from engine.protocol import EditPoint
 
@@ -80,10 +81,13 @@ def prepare(
     """Render and explain. Runs beside the event loop. Raises BadRequest for a conversation that cannot be rendered."""
     language = front.language
     if ask.conversation is None:
+        _refuse_endless(front, len(ask.text or ""))
         tokens = language.encode(ask.text or "")
         prompt = Prompt(tokens, end=len(tokens))
         return _explained(front, origin, others, Prepared(prompt, [], Sent.of(prompt, [])))
     conversation = session.rendering(session.policy.canonical(ask.conversation, body))
+    if not Edits.parse(body):
+        _refuse_endless(front, _characters(conversation))
     rendered, prompt, clearing, _ = _cleared(front, conversation, origin.line, body)
     line, now = origin.line, time.monotonic()
     turn = Turn(
@@ -151,6 +155,23 @@ def _cleared(
         prompt = front.language.render(rendered)
     applied = clearing.applied(conversation)
     return rendered, prompt, clearing, len(prompt.tokens) + applied.tool_tokens + applied.thinking_tokens
+
+
+def _refuse_endless(front: Front, characters: int) -> None:
+    """Raises PromptTooLong for what cannot fit whatever its tokens are: tokenising it would take minutes."""
+    least = characters // front.language.longest_token
+    if least > front.window:
+        raise PromptTooLong(least, front.window)
+
+
+def _characters(conversation: Conversation) -> int:
+    """Of what every template renders; reasoning and tool definitions may be left out by one."""
+    total = 0
+    for message in conversation.messages:
+        for block in message.blocks:
+            parts = block.content if isinstance(block, ToolResult) else (block,)
+            total += sum(len(part.text) for part in parts if isinstance(part, Text))
+    return total
 
 
 def _explained(front: Front, origin: Origin, others: Sequence[Line], prepared: Prepared) -> Prepared:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
+import time
 
+import httpx
 import pytest
 
 from engine.api.fields import _parse
@@ -97,3 +101,36 @@ def test_whole_characters_are_not_touched_by_the_repair() -> None:
     body = {"a": ["grün 😀 ok", {"😀": "\\ud83d"}], "n": 1.5, "big": 2**62}
     assert _parse(json.dumps(body).encode(), "") == body
     assert _parse(b'{"a": "\\ud83d|\\ude00"}', "") == {"a": "\ufffd|\ufffd"}
+
+
+@pytest.mark.parametrize(
+    ("size", "least"), [(1_200_000, 200_000), (12_000_000, 12_000_000 // 81)], ids=["tokenised", "refused unread"]
+)
+def test_a_huge_prompt_stalls_nobody(engine: Engine, size: int, least: int) -> None:
+    text = "the quick brown fox jumps " * (size // 26)
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        body = {"messages": [{"role": "user", "content": text}], "max_tokens": 5}
+        answers.append(httpx.post(engine.url + "/v1/messages", json=body, headers=engine.client.headers, timeout=120))
+
+    asking = threading.Thread(target=ask)
+    began, worst = time.monotonic(), 0.0
+    asking.start()
+    while asking.is_alive():
+        asked = time.monotonic()
+        assert engine.client.get("/health").status_code == 200
+        worst = max(worst, time.monotonic() - asked)
+        time.sleep(0.02)
+    asking.join()
+    found = re.fullmatch(r"prompt is too long: (\d+) tokens > (\d+) maximum", answers[0].json()["error"]["message"])
+    assert answers[0].status_code == 400 and found and int(found[1]) >= least > int(found[2])
+    assert worst < max(1.0, (time.monotonic() - began) / 2)
+
+
+def test_a_body_over_the_limit_is_413_in_each_dialect(engine: Engine) -> None:
+    body = b'{"messages": "' + b"x" * (64 << 20) + b'"}'
+    answer = engine.client.post("/v1/messages", content=body, headers=JSON)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (413, "request_too_large")
+    answer = engine.client.post("/v1/chat/completions", content=body, headers=JSON)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
