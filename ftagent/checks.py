@@ -11,11 +11,11 @@ from typing import Any
 from ftagent import harness_loader, port_owner
 from ftagent.config import Settings
 from ftagent.context import Context
-from ftagent.engine_process import find_engine
 from ftagent.engine_report import describe, engine_report
 from ftagent.errors import FtError
 from ftagent.launch.find import cached_version, find_executable, in_range
 from ftagent.models import DEFAULT_MODEL, find_model, installed
+from ftagent.running_engine import find_engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from ftagent.paths import Paths, ensure
 
 KEPT = 5
+_LAST_WORDS = re.compile(r"(FT-E\d{4} [a-z0-9-]+): (.+)")
+_MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): (?:No module named|cannot import name) '([\w.]+)'.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What an engine wrote before it ended: one sentence, what to do about it ("" when it did not say), its code."""
+
+    message: str
+    hint: str
+    code: str
+
+
+def cause_in(text: str) -> Cause | None:
+    """The last words in a log; None when it holds none that are meant for people."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for number in range(len(lines) - 1, -1, -1):
+        if words := _LAST_WORDS.fullmatch(lines[number]):
+            return Cause(words[2], "".join(lines[number + 1 : number + 2]), words[1])
+        if missing := _MISSING.fullmatch(lines[number]):
+            hint = "Install ft with all it needs: pip install --upgrade --force-reinstall ftagent"
+            return Cause(f"The Python package {missing[1].partition('.')[0]} is missing.", hint, "FT-E0514 no-package")
+    return None
 
 
 def new_log(paths: Paths) -> Path:

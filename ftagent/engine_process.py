@@ -1,4 +1,4 @@
-"""The local engine as a process: find it, start it once, wait for it, stop it."""
+"""The local engine as a process: started once, waited for, and why it did not get ready."""
 
 from __future__ import annotations
 
@@ -9,58 +9,24 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ftagent import port_owner
-from ftagent.atomic import read_json
 from ftagent.config import Settings
-from ftagent.engine_client import EngineClient, EngineUrl, parse_engine_url
+from ftagent.engine_client import EngineClient, parse_engine_url
 from ftagent.engine_command import engine_command
-from ftagent.engine_log import log_tail, new_log
-from ftagent.errors import Conflict, EngineNotReady, FtError, NotHere
+from ftagent.engine_log import cause_in, log_tail, new_log
+from ftagent.engine_stop import stop_engine
+from ftagent.errors import Conflict, EngineNotReady, FtError, NotHere, UsageError
 from ftagent.isolation import engine_environment
 from ftagent.models import LocalModel
 from ftagent.paths import Paths, ensure
 from ftagent.processes import is_alive
+from ftagent.running_engine import RunningEngine, find_engine, has_crashed, is_crashed
 
 Show = Callable[[str, str], None]  # text, phase
-
-
-@dataclass(frozen=True, slots=True)
-class RunningEngine:
-    """An engine that answered `/health`. `pid` and `log` are None where it was named by URL."""
-
-    client: EngineClient
-    model: str | None
-    pid: int | None
-    version: str | None
-
-    @property
-    def url(self) -> EngineUrl:
-        return self.client.url
-
-    def ready_state(self) -> dict[str, Any]:
-        """The body of `/ready` with `ready: bool` added."""
-        status, body = self.client.call("GET", "/ready", timeout_s=5.0)
-        state = body if isinstance(body, dict) else {}
-        return {**state, "ready": status == 200}
-
-
-def find_engine(paths: Paths) -> RunningEngine | None:
-    """Ours when the runtime folder names it and `/health` returns the nonce written there; else None."""
-    record = read_json(paths.engine_file)
-    if record is None or not isinstance(record.get("port"), int) or not record.get("nonce"):
-        return None
-    client = EngineClient(parse_engine_url(f"http://127.0.0.1:{record['port']}"), record.get("admin_token"))
-    try:
-        status, health = client.call("GET", "/health", timeout_s=10.0)
-    except EngineNotReady:
-        return None
-    if status != 200 or not isinstance(health, dict) or health.get("nonce") != record["nonce"]:
-        return None
-    return RunningEngine(client, record.get("model"), record.get("pid"), health.get("version"))
+_FULL_BYTES = 1 << 20
 
 
 def refuse_foreign_port(port: int) -> None:
@@ -123,12 +89,17 @@ def start_engine(
 ) -> tuple[RunningEngine, bool]:
     """The running engine, and whether this call started it. Returns once `/health` answers; it may still be loading.
 
+    One that has crashed is replaced.
+
     Raises Conflict when the port is foreign, EngineNotReady when the process dies or stays silent for `silence_s`.
     """
     with _start_lock(paths, show):
         found = find_engine(paths)
-        if found is not None:
+        if found is not None and not has_crashed(found):
             return found, False
+        if found is not None:
+            show("engine: crashed, starting another", "crashed")
+            stop_engine(paths)
         refuse_foreign_port(port)
         log = new_log(paths)
         with log.open("ab") as output:
@@ -160,13 +131,23 @@ def start_engine(
 
 
 def _died(how: str, phase: str, log: Path, code: int = EngineNotReady.exit_code) -> EngineNotReady:
-    """`code` is the engine's own exit code, which is kept where it means something to callers (3 absent, 6 conflict)."""
-    tail = log_tail(log)
+    """The engine's own last words where it had some. `code` is its exit code, kept where it means something to callers."""
+    kept = code if code in (UsageError.exit_code, NotHere.exit_code, Conflict.exit_code) else None
+    cause = cause_in(log_tail(log, 40))
+    if cause is not None:
+        return EngineNotReady(cause.message, cause.hint or f"Log: {log}", code=cause.code, exit_code=kept)
+    said = next((line.strip() for line in reversed(log_tail(log).splitlines()) if line.strip()), "")
+    if not said and shutil.disk_usage(log.parent).free < _FULL_BYTES:
+        return EngineNotReady(
+            f"The disk is full: the engine could not write {log}.",
+            "Free some space, or set FT_HOME to another disk.",
+            code="FT-E0510 engine-crashed",
+        )
     return EngineNotReady(
-        f"The engine stopped while {phase} ({how})." + (f"\n{tail}" if tail else ""),
+        f"The engine stopped while {phase} ({how})" + (f": {said}" if said else "."),
         f"Log: {log}",
         code="FT-E0510 engine-crashed",
-        exit_code=code if code in (NotHere.exit_code, Conflict.exit_code) else None,
+        exit_code=kept,
     )
 
 
@@ -175,7 +156,7 @@ def _crashed(state: Mapping[str, Any], phase: str, log: Path) -> EngineNotReady:
     message, hint = state.get("message"), state.get("hint")
     if not message:
         return _died(str(state.get("state")), phase, log)
-    return EngineNotReady(str(message), str(hint or f"Log: {log}"), code="FT-E0510 engine-crashed")
+    return EngineNotReady(str(message), str(hint or "ft engine restart"), code="FT-E0510 engine-crashed")
 
 
 def _no_progress(phase: str, silence_s: float, log: Path) -> EngineNotReady:
@@ -202,7 +183,7 @@ def wait_ready(engine: RunningEngine, log: Path, show: Show, silence_s: float) -
         if state["ready"]:
             return state
         phase = str(state.get("phase") or state.get("state") or phase)
-        if str(state.get("state", "")).startswith("crashed"):
+        if is_crashed(state):
             raise _crashed(state, phase, log)
         now = (state.get("state"), state.get("phase"), state.get("progress"))
         if now != seen:

@@ -7,12 +7,12 @@ from typing import Any
 from ftagent.atomic import read_json
 from ftagent.context import Context
 from ftagent.engine_client import EngineClient
-from ftagent.engine_process import find_engine
-from ftagent.errors import FtError, NotHere
+from ftagent.errors import EngineNotReady, FtError, NotHere
+from ftagent.running_engine import find_engine, is_crashed
 
 
 def engine_report(context: Context) -> dict[str, Any]:
-    """`state` is `stopped`, or what `/ready` says; unknown values are None."""
+    """`state` is `stopped`, or what `/ready` says; unknown values are None; `message` and `hint` are of a crashed one."""
     engine = find_engine(context.paths)
     log = context.paths.engine_log
     report: dict[str, Any] = {
@@ -26,6 +26,8 @@ def engine_report(context: Context) -> dict[str, Any]:
         "phase": None,
         "progress": None,
         "eta_s": None,
+        "message": None,
+        "hint": None,
         "log": str(log) if log.exists() else None,
     }
     if engine is None:
@@ -46,7 +48,16 @@ def engine_report(context: Context) -> dict[str, Any]:
         progress=ready.get("progress"),
         eta_s=ready.get("eta_s"),
     )
+    if is_crashed(ready):
+        report.update(message=ready.get("message"), hint=ready.get("hint") or "ft engine restart")
     return report
+
+
+def exit_code(report: dict[str, Any]) -> int:
+    """0 for an engine that serves or will, 3 where none runs, 5 where it has crashed."""
+    if report["state"] == "stopped":
+        return NotHere.exit_code
+    return EngineNotReady.exit_code if is_crashed(report) else 0
 
 
 def running_client(context: Context) -> EngineClient:
@@ -68,4 +79,6 @@ def describe(report: dict[str, Any]) -> str:
     parts += [str(report["model"] or "-"), str(report["url"]), f"pid {report['pid'] or '-'}"]
     if report["window_tokens"]:
         parts.append(f"window {report['window_tokens']:,} tokens")
+    if report["message"]:
+        parts.append(f"{report['message']} {report['hint']}")
     return "  ".join(parts)

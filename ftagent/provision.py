@@ -13,9 +13,7 @@ from ftagent.context import Context
 from ftagent.engine_client import EngineClient, EngineUrl, parse_engine_url
 from ftagent.engine_command import run_engine_tool
 from ftagent.engine_process import (
-    RunningEngine,
     Show,
-    find_engine,
     serve_arguments,
     start_engine,
     wait_ready,
@@ -24,6 +22,7 @@ from ftagent.errors import Conflict, EngineNotReady, FtError, LaunchFailed, NotH
 from ftagent.models import LocalModel, find_model
 from ftagent.output import note
 from ftagent.paths import ensure
+from ftagent.running_engine import RunningEngine, find_engine, is_crashed
 from ftagent.sessions import SESSION_ID
 
 _TOKEN = re.compile(r"[!-~]{1,512}")  # printable ASCII
@@ -43,19 +42,21 @@ class EngineChoice:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What would be used, without changing anything. `running` None: `model` would be started at `url`."""
+    """What would be used, without changing anything. `running` None: `model` would be started at `url` with `kv_tokens`."""
 
     url: EngineUrl
     running: RunningEngine | None
     model: LocalModel
     ready: dict[str, Any]  # the body of /ready, {} when it is not running
+    kv_tokens: int | None = None  # asked for
 
     @property
     def window_tokens(self) -> int | None:
-        for source in (self.ready.get("window"), self.model.window_tokens):
-            if isinstance(source, int) and source > 0:
-                return source
-        return None
+        served = self.ready.get("window")
+        if isinstance(served, int) and served > 0:
+            return served
+        limits = [tokens for tokens in (self.model.window_tokens, self.kv_tokens) if tokens]
+        return min(limits) if self.model.window_tokens else None
 
 
 def remote_engine(url: EngineUrl, context: Context, force: bool) -> RunningEngine:
@@ -82,7 +83,7 @@ def remote_engine(url: EngineUrl, context: Context, force: bool) -> RunningEngin
 
 
 def look(choice: EngineChoice, context: Context) -> Prospect:
-    """Reads only: the running engine if there is one, else the model that would be served."""
+    """Reads only: the running engine if there is one that has not crashed, else the model that would be served."""
     settings = choice.settings
     models_dir = context.models_dir(settings)
     named = settings.optional_text("engine")
@@ -90,20 +91,18 @@ def look(choice: EngineChoice, context: Context) -> Prospect:
         running: RunningEngine | None = remote_engine(parse_engine_url(named), context, choice.force)
     else:
         running = find_engine(context.paths)
-    if running is None:
+    ready = {} if running is None else running.ready_state()
+    if running is None or (named is None and choice.start and is_crashed(ready)):
         model = find_model(choice.model or settings.text("model"), models_dir, context.cwd)
-        kv = settings.optional_number("kv")
-        if kv is not None and model.window_tokens is not None:
-            model = LocalModel(model.name, model.reference, model.directory, min(kv, model.window_tokens), model.toy)
-        return Prospect(parse_engine_url(f"http://127.0.0.1:{settings.number('port')}"), None, model, {})
-    ready = running.ready_state()
+        url = parse_engine_url(f"http://127.0.0.1:{settings.number('port')}")
+        return Prospect(url, None, model, {}, settings.optional_number("kv"))
     served = str(ready.get("model") or running.model or "")
     if choice.model is not None and served:
         wanted = find_model(choice.model, models_dir, context.cwd) if named is None else None
         if served not in ({wanted.name, wanted.reference} if wanted else {choice.model}):
             raise Conflict(
                 f"The engine serves {served}, and you asked for {choice.model}.",
-                f"ft engine stop, then again; or leave -m out to use {served}.",
+                f"ft engine restart -m {choice.model}; or leave -m out to use {served}.",
                 code="FT-E0612 other-model",
             )
     return Prospect(running.url, running, _served_model(served, context, settings), ready)
@@ -146,13 +145,17 @@ def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
             show,
             silence_s,
         )
+    elif settings.origins["kv"] == "--kv" and not choice.quiet:
+        note(f"ft: the engine runs already; --kv counts when it starts: ft engine restart --kv {settings.number('kv')}")
     if choice.wait:
         ready = wait_ready(running, context.paths.engine_log, show, silence_s)
     else:
         ready = running.ready_state()
     served = str(ready.get("model") or running.model or prospect.model.name)
     if choice.model is not None and served not in (prospect.model.name, prospect.model.reference, choice.model):
-        raise Conflict(f"The engine serves {served}, and you asked for {choice.model}.", "ft engine stop, then again.")
+        raise Conflict(
+            f"The engine serves {served}, and you asked for {choice.model}.", f"ft engine restart -m {choice.model}"
+        )
     return Prospect(running.url, running, _served_model(served, context, settings), ready)
 
 

@@ -16,28 +16,29 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="start|stop|status|wait|logs|plan")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="start|stop|restart|status|wait|logs|plan")
     for name, about in (
-        ("start", "start it and wait until it is ready; nothing to do when it runs"),
+        ("start", "start it and wait until it is ready; nothing to do when it runs, replaces one that has crashed"),
         ("stop", "stop it; nothing to do when it is stopped"),
-        ("status", "what it is doing; exit 3 when it is stopped"),
+        ("restart", "stop it and start it again, with the model that it serves; running answers may end"),
+        ("status", "what it is doing; exit 3 when it is stopped, 5 when it has crashed"),
         ("wait", "wait until it is ready"),
         ("logs", "the newest log"),
         ("plan", "what a model needs in memory, before anything is loaded"),
     ):
         action = actions.add_parser(name, help=about, description=about + ".")
-        if name in ("status", "plan", "start"):
+        if name in ("status", "plan", "start", "restart"):
             action.add_argument("--json", action="store_true")
-        if name in ("start", "plan"):
+        if name in ("start", "restart", "plan"):
             action.add_argument("-m", "--model", metavar="ID")
             action.add_argument("--kv", metavar="N", help="KV tokens over all sessions, such as 64k")
-        if name == "start":
+        if name in ("start", "restart"):
             action.add_argument("--port", metavar="N")
             action.add_argument("--threads", metavar="N")
             action.add_argument("--moe-backend", metavar="NAME")
             action.add_argument("--no-wait", action="store_true")
             action.add_argument("--dry-run", action="store_true", help="say what would be started")
-        if name in ("start", "wait"):
+        if name in ("start", "restart", "wait"):
             action.add_argument(
                 "--wait", "--timeout", dest="wait", metavar="S", help="give up after S seconds without progress"
             )
@@ -48,9 +49,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    return {"start": _start, "stop": _stop, "status": _status, "wait": _wait, "logs": _logs, "plan": _plan}[
-        args.action
-    ](args, context)
+    actions = {
+        "start": _start,
+        "stop": _stop,
+        "restart": _restart,
+        "status": _status,
+        "wait": _wait,
+        "logs": _logs,
+        "plan": _plan,
+    }
+    return actions[args.action](args, context)
+
+
+def _restart(args: argparse.Namespace, context: Context) -> int:
+    """The model is looked for before anything is stopped. Also where none is running."""
+    from ftagent.engine_stop import stop_engine
+    from ftagent.models import find_model
+    from ftagent.running_engine import find_engine
+
+    settings = _local(context, {"kv": args.kv, "port": args.port, "threads": args.threads, "wait": args.wait})
+    running = find_engine(context.paths)
+    args.model = args.model or (running.model if running else None) or settings.text("model")
+    model = find_model(args.model, context.models_dir(settings), context.cwd)
+    if args.dry_run:
+        print(f"would stop the engine, and start it with {model.name}" if running else f"would start {model.name}")
+        return 0
+    stop_engine(context.paths)
+    return _start(args, context)
 
 
 def _start(args: argparse.Namespace, context: Context) -> int:
@@ -96,14 +121,14 @@ def _stop(args: argparse.Namespace, context: Context) -> int:
 
 
 def _status(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_report import describe, engine_report
+    from ftagent.engine_report import describe, engine_report, exit_code
 
     report = engine_report(context)
     if args.json:
         print_json({"schema": "ft.engine/1", **report})
     else:
         print(f"engine  {describe(report)}")
-    return 3 if report["state"] == "stopped" else 0
+    return exit_code(report)
 
 
 def _wait(args: argparse.Namespace, context: Context) -> int:

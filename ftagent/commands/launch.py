@@ -65,6 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     engine.add_argument("--no-start", action="store_true", help="fail when no engine is running")
     engine.add_argument("--no-wait", action="store_true", help="run the agent while the engine still loads")
     engine.add_argument("--wait", metavar="S", help="give up after S seconds without progress")
+    engine.add_argument("--kv", metavar="N", help="KV tokens over all sessions when an engine is started, such as 64k")
     engine.add_argument("--engine", metavar="URL", help="an engine that runs elsewhere")
     agent = parser.add_argument_group("agent")
     agent.add_argument("--keep-env", metavar="VAR", action="append", default=[], help="let this variable through")
@@ -91,6 +92,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         {
             "ctx": args.ctx,
             "max_output": args.max_output,
+            "kv": args.kv,
             "wait": args.wait,
             "engine": args.engine,
             "preserve_thinking": args.preserve_thinking,
@@ -230,6 +232,7 @@ def _build(
         command=start_command(prospect, choice, context),
         model=prospect.model.name,
         window_tokens=prospect.window_tokens or DEFAULT_WINDOW_TOKENS,
+        model_window_tokens=prospect.model.window_tokens,
         toy=prospect.model.toy,
         needs_pull=prospect.running is None and not prospect.model.pulled,
         thinking_switch=prospect.model.thinking_switch,

@@ -25,12 +25,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     from ftagent.engine_command import engine_command, run_engine_tool
-    from ftagent.engine_process import find_engine, refuse_foreign_port, serve_arguments
+    from ftagent.engine_process import refuse_foreign_port, serve_arguments
     from ftagent.errors import Conflict
     from ftagent.isolation import engine_environment
     from ftagent.models import find_model
     from ftagent.paths import ensure
     from ftagent.provision import pull_model
+    from ftagent.running_engine import find_engine
 
     names = ("port", "kv", "threads", "moe_backend", "models_dir")
     settings = context.settings({name: getattr(args, name) for name in names})

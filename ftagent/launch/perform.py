@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftagent import sessions
-from ftagent.engine_process import RunningEngine
 from ftagent.errors import FtError, LaunchFailed, explain_os_error
 from ftagent.launch import receipt
 from ftagent.launch.apply import apply
@@ -19,6 +18,7 @@ from ftagent.launch.run import exec_agent, run_agent
 from ftagent.output import note
 from ftagent.paths import Paths
 from ftagent.provision import end_session
+from ftagent.running_engine import RunningEngine
 
 
 @dataclass(frozen=True, slots=True)

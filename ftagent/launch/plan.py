@@ -31,6 +31,7 @@ class EngineState:
     window_tokens: int
     toy: bool
     needs_pull: bool = False
+    model_window_tokens: int | None = None  # the most that the model can have, whatever the engine was given
     thinking_switch: bool | None = None  # whether the model's template can keep the reasoning of earlier turns
 
 
@@ -180,7 +181,7 @@ def _budget(request: LaunchRequest, session: SessionState, engine: EngineState) 
         if not request.force:
             raise UsageError(
                 f"--ctx {window} is more than the engine's window of {engine.window_tokens} tokens.",
-                "Leave --ctx out, serve with a larger --kv, or go on with --force.",
+                f"Leave --ctx out, {_larger_window(window, engine)}, or go on with --force.",
             )
         warnings.append(
             Warning_(
@@ -193,6 +194,14 @@ def _budget(request: LaunchRequest, session: SessionState, engine: EngineState) 
             f"--max-output {max_output} leaves nothing of the window of {window} tokens.", "Use a smaller one."
         )
     return window, max_output, warnings
+
+
+def _larger_window(wanted: int, engine: EngineState) -> str:
+    """What would give that window: the model's own maximum is a limit that no setting of the engine lifts."""
+    maximum = engine.model_window_tokens
+    if maximum is not None and wanted > maximum:
+        return f"choose another model with -m ({engine.model} has {maximum} at most)"
+    return f"ft engine restart --kv {wanted}" if engine.running else f"give --kv {wanted}"
 
 
 def default_output_tokens(window_tokens: int) -> int:

@@ -100,7 +100,7 @@ def test_stopped_engine_is_exit_3_where_it_is_asked_for(sandbox) -> None:
     assert sandbox.run("ctl", "stats").returncode == 3
     assert sandbox.run("engine", "stop").returncode == 0
     status = sandbox.run("status", "--json")
-    assert status.returncode == 0
+    assert status.returncode == 3
     assert json.loads(status.stdout)["engine"]["state"] == "stopped"
 
 

@@ -72,7 +72,43 @@ def test_an_engine_that_does_not_get_ready_is_exit_5_with_the_cause(mode: str, s
     done = sandbox.run("engine", "start", "--wait", "1", fake=True, env={"FAKE_MODE": mode})
     assert done.returncode == 5
     assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 5  # model, phases, one sentence, one fix
     assert time.monotonic() - began < 15
+
+
+def test_a_crashed_engine_is_exit_5_and_replaced_by_a_start(sandbox) -> None:
+    sandbox.model()
+    assert sandbox.run("engine", "start", "-q", fake=True, env={"FAKE_MODE": "crashed"}).returncode == 5
+    for command in (["status"], ["engine", "status"]):
+        done = sandbox.run(*command)
+        assert done.returncode == 5
+        assert "crashed" in done.stdout and "Not enough memory for the weights. Use --kv 8k." in done.stdout
+    assert json.loads(sandbox.run("engine", "status", "--json").stdout)["hint"] == "Use --kv 8k."
+    assert sandbox.run("engine", "wait", fake=True).returncode == 5
+    plan = json.loads(sandbox.run("launch", "mini", "--dry-run", "--json").stdout)
+    assert plan["engine"]["running"] is False and plan["engine"]["start_command"]
+    done = sandbox.run("run", "-q", "hello", fake=True)
+    assert (done.returncode, done.stdout) == (0, "You said: hello.\n")
+    assert sandbox.engine_starts() == 2
+    assert sandbox.run("status").returncode == 0
+
+
+def test_restart(sandbox) -> None:
+    sandbox.model()
+    sandbox.model("other")
+    assert sandbox.run("engine", "restart", "-q", fake=True).returncode == 0
+    assert sandbox.run("engine", "restart", "-m", "nope", fake=True).returncode == 3
+    assert sandbox.run("engine", "restart", "--dry-run", fake=True).stdout == (
+        "would stop the engine, and start it with smollm2-moe\n"
+    )
+    assert sandbox.engine_starts() == 1
+    assert sandbox.run("engine", "restart", "-q", "-m", "other", "--kv", "8k", fake=True).returncode == 0
+    assert sandbox.run("engine", "restart", "-q", fake=True).returncode == 0  # keeps the model that it serves
+    assert sandbox.engine_starts() == 3
+    assert json.loads(sandbox.run("engine", "status", "--json").stdout)["model"] == "other"
+    done = sandbox.run("engine", "start", "--kv", "16k", fake=True)
+    assert done.returncode == 0
+    assert "ft engine restart --kv 16384" in done.stderr
 
 
 def test_a_foreign_port_is_exit_6_and_names_its_owner(sandbox) -> None:
@@ -175,9 +211,9 @@ def test_the_newline_that_ends_standard_input_is_no_part_of_the_question(sandbox
 
 
 def test_an_engine_that_does_not_listen_is_killed(sandbox, monkeypatch) -> None:
-    from ftagent.engine_process import find_engine
     from ftagent.engine_stop import stop_engine
     from ftagent.paths import find_paths
+    from ftagent.running_engine import find_engine
 
     sandbox.model()
     assert sandbox.run("engine", "start", fake=True, env={"FAKE_MODE": "deaf"}).returncode == 0

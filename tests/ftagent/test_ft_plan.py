@@ -112,7 +112,13 @@ def test_numbers_that_do_not_fit(sandbox) -> None:
     assert plan_of(sandbox, "pi", "--ctx", "48k")["engine"]["window_tokens"] == 49152
     too_much = sandbox.run("launch", "pi", "--dry-run", "--ctx", "128k")
     assert too_much.returncode == 2
-    assert "65536" in too_much.stderr
+    assert "smollm2-moe has 65536 at most" in too_much.stderr
+    capped = sandbox.run("launch", "pi", "--dry-run", "--kv", "16k", "--ctx", "32k")
+    assert capped.returncode == 2
+    assert "give --kv 32768" in capped.stderr
+    plan = plan_of(sandbox, "pi", "--kv", "32k", "--ctx", "32k")
+    assert plan["engine"]["window_tokens"] == 32768
+    assert plan["engine"]["start_command"][-2:] == ["--kv", "32768"]
     assert plan_of(sandbox, "pi", "--ctx", "128k", "--force")["engine"]["window_tokens"] == 131072
     assert sandbox.run("launch", "pi", "--dry-run", "--max-output", "64k").returncode == 2
     assert sandbox.run("launch", "pi", "--dry-run", "--ctx", "lots").returncode == 2
