@@ -57,11 +57,12 @@ CASES = {
     # after a compaction it shows the files it read last once more
     "claude": Case("96k", ("-p",), reads=16, after=("--allowedTools", "Bash,Read,Edit")),
 }
-QUICK = "pi"
+GAP = "256 tokens replayed after the compaction: its prompt forks behind the edge that the declaration names"
+MARKS: dict[str, Any] = {"pi": (), "claude": (pytest.mark.slow, pytest.mark.xfail(reason=GAP, strict=True))}
 
 
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("agent", [n if n == QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize("agent", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in CASES])
 def test_long_session(rig: Any, agent: str) -> None:
     case = CASES[agent]
     rig.install(agent)
