@@ -74,6 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.hint:
             sys.stderr.write(f"{error.hint}\n")
         return exit_code(error)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "engine"):
+            raise
+        sys.stderr.write(f"FT-E0520 unsupported: The Python package {package} is missing.\n")
+        sys.stderr.write("Install ft with all it needs: pip install --upgrade --force-reinstall ftagent\n")
+        return 5
     except KeyboardInterrupt:
         return 130
 

@@ -38,6 +38,9 @@ def run_checks(context: Context, agent: str | None) -> Iterator[Check]:
     if settings is not None:
         yield _models(context, settings)
         yield _engine(context, settings)
+    else:
+        for id_ in ("models", "engine"):
+            yield Check(id_, "SKIP", "not looked at: the settings cannot be read")
     for name in [agent] if agent else harness_loader.names():
         yield _agent(name, context, required=agent is not None)
 

@@ -34,8 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments[: arguments.index("--") if "--" in arguments else None]
     demote_foreign_paths(os.environ)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123 - closed by whoever started us
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     try:
-        return _dispatch(arguments)
+        return _flushed(arguments)
     except FtError as error:
         if debug:
             raise
@@ -60,6 +62,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             FtError(f"{type(error).__name__}: {error}", "Run the same command with --debug for the trace."), arguments
         )
         return 1
+
+
+def _flushed(arguments: list[str]) -> int:
+    """What a reader no longer wants is found out here, and not while Python ends."""
+    try:
+        code = _dispatch(arguments)
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return code
 
 
 def _dispatch(arguments: list[str]) -> int:

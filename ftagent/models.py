@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftagent.atomic import read_json
-from ftagent.errors import NotHere, Refused
+from ftagent.errors import EngineNotReady, NotHere
 
 DEFAULT_MODEL = "smollm2-moe"
 DEFAULT_WINDOW_TOKENS = 65536
@@ -43,7 +43,7 @@ class LocalModel:
 def find_model(wanted: str, models_dir: Path, cwd: Path) -> LocalModel:
     """Resolves a name or a folder without loading anything.
 
-    Raises NotHere when it is neither here nor one that can be made here, Refused when its manifest is unreadable.
+    Raises NotHere when it is neither here nor one that can be made here, EngineNotReady when its manifest is damaged.
     """
     as_path = Path(wanted).expanduser()
     is_folder = "/" in wanted or wanted.startswith(("~", "."))
@@ -53,7 +53,12 @@ def find_model(wanted: str, models_dir: Path, cwd: Path) -> LocalModel:
         manifest = read_json(manifest_file)
         window = None if manifest is None else manifest.get("window_tokens")
         if manifest is None or not isinstance(window, int):
-            raise Refused(f"{manifest_file} is not a readable model manifest.", f"ft models verify {wanted}")
+            again = f"pull {wanted}" if wanted in PULLABLE else f"import SOURCE --name {directory.name}"
+            raise EngineNotReady(
+                f"{manifest_file} is damaged: it is not a readable model manifest.",
+                f"Make it again: ft models {again} --force",
+                code="FT-E0510 weights",
+            )
         name = str(manifest.get("name") or directory.name) if is_folder else wanted
         reference = str(directory) if is_folder else wanted
         return LocalModel(name, reference, directory, window, manifest.get("quality") == "toy")

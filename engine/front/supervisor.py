@@ -210,7 +210,8 @@ class Supervisor:
         pointless = isinstance(gone, OutOfMemory) and not was_ready
         if failed or pointless or len(self._restarts) >= len(BACKOFF_S):
             if not failed:
-                self.worker.code, self.worker.message, self.worker.hint = gone.code, gone.message, gone.hint
+                hint = gone.hint if isinstance(gone, OutOfMemory) else "ft engine restart"
+                self.worker.code, self.worker.message, self.worker.hint = gone.code, gone.message, hint
             self._set("crashed")
             self._fail(self._crash_error(), sent_only=False)
             return False

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--json", action="store_true", help="print one JSON document")
     making = argparse.ArgumentParser(add_help=False)
     making.add_argument("--force", action="store_true", help="make it again although it is there")
-    parser = argparse.ArgumentParser(prog="models", description="List, make and check model directories.")
+    parser = argparse.ArgumentParser(prog="ft models", description="List, make and check model directories.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable[[argparse.Namespace], None], text: str, *parents: Any) -> argparse.ArgumentParser:
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     add("show", _show, "print what a model directory says").add_argument("name")
     add("verify", _verify, "check every file of a model against its checksum").add_argument("name")
     pull = add("pull", _pull, "get a model by name", making)
-    pull.add_argument("name", choices=PULLABLE)
+    pull.add_argument("name", metavar="|".join(PULLABLE))
     bring = add("import", _import, "convert a Hugging Face directory or a GGUF file", making)
     bring.add_argument("source", type=Path)
     bring.add_argument("--name", required=True, help="name of the new model")
@@ -111,6 +111,12 @@ def _verify(args: argparse.Namespace) -> None:
 
 
 def _pull(args: argparse.Namespace) -> None:
+    if args.name not in PULLABLE:
+        raise NotFound(
+            f"There is no model {args.name!r} to pull.",
+            f"Known: {', '.join(PULLABLE)}. Others: ft models import SOURCE --name NAME",
+        )
+
     def make(progress: Progress) -> None:
         from engine.weights.builtin import smollm2_moe
 
@@ -195,9 +201,12 @@ def _progress(label: str) -> Progress:
 
 
 def _report(error: FtError, as_json: bool) -> None:
-    print(f"error: {error}", file=sys.stderr)
     if as_json:
         _print_json({"error": {"code": error.code, "message": error.message, "fix": error.hint}})
+        return
+    print(f"ft: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"    {error.hint}", file=sys.stderr)
 
 
 def _print_json(document: dict[str, Any]) -> None:

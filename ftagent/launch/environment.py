@@ -39,14 +39,20 @@ _PREFIXES = (
 )  # fmt: skip
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy")
 _CREDENTIAL_NAME = re.compile(
-    r"(^|_)(API_?)?(KEYS?|TOKENS?|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PAT|CREDENTIALS?|AUTH|BEARER|COOKIE)(_|$|\d)"
+    r"(^|_)(PAT|AUTH|BEARER|COOKIE)(_|$|\d)|(KEY|TOKEN)S?(_|$|\d)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
     r"|APIKEY|ACCESS_KEY|^AWS_|^GOOGLE_|^GCLOUD|^CLOUDSDK_|^AZURE_|^GH_|^GITHUB_|^GITLAB_|^HF_|^VERTEX|^BEDROCK"
     r"|^CLAUDE_CODE_USE_|_USE_(BEDROCK|VERTEX|FOUNDRY)$"
     r"|^(ANTHROPIC|OPENAI|GEMINI|OPENROUTER|DEEPSEEK|MISTRAL|GROQ|XAI|COHERE|TOGETHER|FIREWORKS|PERPLEXITY|CEREBRAS)_",
     re.IGNORECASE,
 )
 _CREDENTIAL_VALUE = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s:]*:[^/@\s]+@", re.IGNORECASE)
+_PASSWORD_IN_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def mask_urls(text: str) -> str:
+    """With `****` in place of user and password in each URL: an agent gets its proxy whole, a person reads none of it."""
+    return _PASSWORD_IN_URL.sub(r"\1****@", text)
 
 
 def looks_like_credential(name: str, value: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ftagent.errors import FtError, UsageError
-from ftagent.launch.environment import filter_environment, loopback_past_proxies
+from ftagent.launch.environment import filter_environment, loopback_past_proxies, mask_urls
 from ftagent.launch.find import in_range
 from harnesses.contract import EnvVar, Harness, HarnessError, Injection, LaunchContext, Warning_
 
@@ -97,7 +97,7 @@ class Plan:
         return self.request.script is not None
 
     def masked(self, text: str) -> str:
-        return text.replace(self.session.token, MASK)
+        return mask_urls(text.replace(self.session.token, MASK))
 
 
 def build(request: LaunchRequest, session: SessionState, engine: EngineState, files: Mapping[str, str]) -> Plan:

@@ -30,7 +30,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             "cwd": str(session.cwd),
             "branch": session.branch,
             "state_dir": str(session.state_dir),
-            "harness_ids": list(plan.injection.harness_ids) if session.assigned else [],
+            "harness_ids": list(plan.injection.harness_ids),
         },
         "scripted": plan.scripted,
         "argv": [plan.masked(word) for word in plan.argv],
@@ -40,7 +40,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
                     "name": variable.name,
                     "value": MASK if variable.secret else plan.masked(variable.value),
                     "why": variable.why,
-                    "replaces": variable.replaces,
+                    "replaces": None if variable.replaces is None else plan.masked(variable.replaces),
                 }
                 for variable in plan.set_variables
             ],

@@ -1,5 +1,6 @@
 """The command line: help, versions, unknown words, and the form of errors."""
 
+import errno
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ftagent import __version__, command_index
+from ftagent.errors import explain_os_error
 
 HEAVY = {"torch", "numpy", "fastapi", "textual", "httpx", "engine", "rich", "pydantic", "asyncio"}
 
@@ -112,10 +114,49 @@ def test_colour_variables(sandbox) -> None:
     assert "\x1b" not in sandbox.run("launch", "pi", "--dry-run", "--no-color", env={"FORCE_COLOR": "1"}).stdout
 
 
-def test_a_pipe_that_closes_is_quiet(sandbox) -> None:
-    command = f"{sys.executable} -P -m ftagent help all | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], env=sandbox.env, capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("arguments", [["help", "all"], ["launch", "--help"], ["config", "show", "--json"]])
+def test_a_pipe_that_nobody_reads_is_quiet(arguments: list[str], sandbox) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-P", "-m", "ftagent", *arguments]
+    done = subprocess.run(command, env=sandbox.env, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_are_no_fault(closed: str, sandbox) -> None:
+    command = f"{sys.executable} -P -m ftagent launch pi --dry-run {closed}"
+    done = subprocess.run(["sh", "-c", command], env=sandbox.env, cwd=sandbox.project, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_failures_of_the_system_are_sentences(sandbox) -> None:
+    (sandbox.ft_home / "cache").mkdir(parents=True, exist_ok=True)
+    (sandbox.ft_home / "runtime").mkdir()
+    (sandbox.ft_home / "runtime" / "start.lock").mkdir()
+    sandbox.model()
+    done = sandbox.run("engine", "start", "-q")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"ft: {sandbox.runtime / 'start.lock'}: Is a directory.")
+    message, hint = explain_os_error(OSError(errno.EROFS, os.strerror(errno.EROFS), "/run/ft/start.lock"))
+    assert message == "/run/ft/start.lock: Read-only file system." and "FT_HOME" in hint
+
+
+def test_doctor_without_settings_leaves_no_row_out(sandbox) -> None:
+    (sandbox.ft_home / "config").mkdir()
+    (sandbox.ft_home / "config" / "config.toml").write_text("model = \n")
+    rows = {check["id"]: check["status"] for check in json.loads(sandbox.run("doctor", "--json").stdout)["checks"]}
+    assert (rows["settings"], rows["models"], rows["engine"]) == ("FAIL", "SKIP", "SKIP")
+
+
+def test_models_speak_as_ft_and_on_one_stream(sandbox) -> None:
+    done = sandbox.run("models", "pull", "nosuch")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("ft: There is no model 'nosuch' to pull.\n    Known: smollm2-moe.")
+    done = sandbox.run("models", "verify", "nosuch", "--json")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert json.loads(done.stdout)["error"]["code"] == "FT-E0404 not-found"
 
 
 def test_doctor_reports_and_changes_nothing(sandbox) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftagent.launch.environment import filter_environment, looks_like_credential, loopback_past_proxies
+from ftagent.launch.environment import filter_environment, looks_like_credential, loopback_past_proxies, mask_urls
 
 PROVIDERS = [
     "ANTHROPIC_API_KEY",
@@ -77,6 +77,21 @@ def test_allowed_families_do_not_carry_secrets() -> None:
 def test_every_key_like_name_is_dropped(name: str, value: str) -> None:
     assert looks_like_credential(name, value)
     assert name not in filter_environment({name: value}).kept
+
+
+def test_names_that_hold_a_secret_in_any_place_are_listed() -> None:
+    secret = ["MYPASSWORD", "DBPASSWD", "APPSECRET_1", "SIGNINGKEY", "mytoken", "CREDENTIALFILE", "NPMTOKEN2"]
+    plain = ["TOKENIZERS_PARALLELISM", "KEYBOARD_LAYOUT", "PYTHON_KEYRING_BACKEND", "KEYMAP"]
+    result = filter_environment(dict.fromkeys(secret + plain, "x"))
+    assert result.dropped_credentials == sorted(secret)
+    assert set(result.kept) == {"PYTHON_KEYRING_BACKEND"}
+
+
+def test_passwords_in_urls_are_masked() -> None:
+    assert (
+        mask_urls("via http://me:pw@proxy:3128/ and HTTPS://tok@h") == "via http://****@proxy:3128/ and HTTPS://****@h"
+    )
+    assert mask_urls("http://127.0.0.1:1919/s/x mail a@b.c") == "http://127.0.0.1:1919/s/x mail a@b.c"
 
 
 def test_a_proxy_never_sees_the_engine() -> None:

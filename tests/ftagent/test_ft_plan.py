@@ -135,7 +135,10 @@ def test_absent_things_are_exit_3(sandbox) -> None:
 def test_a_broken_manifest_or_script_is_refused(sandbox) -> None:
     sandbox.model("bad")
     (sandbox.ft_home / "data" / "models" / "bad" / "ftw.json").write_text('{"window_tok')
-    assert sandbox.run("launch", "pi", "--dry-run", "-m", "bad").returncode == 4
+    assert sandbox.run("launch", "pi", "--dry-run", "-m", "bad").returncode == 5
+    done = sandbox.run("engine", "start", "-m", "bad", fake=True)
+    assert done.returncode == 5
+    assert "ft models import SOURCE --name bad --force" in done.stderr
     (sandbox.project / "s.json").write_text('{"turns": [}')
     done = sandbox.run("launch", "pi", "--dry-run", "--script", "s.json")
     assert done.returncode == 4
@@ -184,6 +187,21 @@ def test_a_proxy_is_told_about_the_loopback(sandbox) -> None:
     plan = plan_of(sandbox, "pi", env={"https_proxy": "http://proxy:3128"})
     values = {variable["name"]: variable["value"] for variable in plan["env"]["set"]}
     assert "127.0.0.1" in values["NO_PROXY"]
+
+
+def test_the_password_of_a_proxy_is_never_shown(sandbox) -> None:
+    env = {"HTTPS_PROXY": "http://me:hush-hush@proxy:3128", "ANTHROPIC_BASE_URL": "https://me:hush-hush@gateway/v1"}
+    for flags in ([], ["-v"], ["--json"], ["--print-env"], ["--print-config"]):
+        for agent in harness_loader.names():
+            done = sandbox.run("launch", agent, "--dry-run", *flags, env=env)
+            assert done.returncode == 0, done.stderr
+            assert "hush-hush" not in done.stdout + done.stderr
+
+
+def test_the_ids_of_a_plan_are_those_in_its_command(sandbox) -> None:
+    plan = plan_of(sandbox, "claude")
+    assert "--session-id" in plan["argv"]
+    assert plan["session"]["harness_ids"] == [plan["argv"][plan["argv"].index("--session-id") + 1]]
 
 
 def test_the_plan_says_what_becomes_of_earlier_reasoning(sandbox) -> None:
