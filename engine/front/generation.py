@@ -147,7 +147,11 @@ class Generation:
             elif message["t"] == "done":
                 reason = self.account.done(message)
                 text = stream.finish()
-                events = stops.feed([*_parse(parser, text), *(parser.finish() if parser else [])])
+                ended = [*_parse(parser, text), *(parser.finish() if parser else [])]
+                if reason == "length" and ask.conversation and ask.conversation.tool_choice.forced:
+                    # Half a call is no text that a client could make anything of.
+                    ended = [event for event in ended if not isinstance(event, TextDelta)]
+                events = stops.feed(ended)
                 if stops.hit is None:
                     events += stops.flush()
             else:

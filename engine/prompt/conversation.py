@@ -77,6 +77,11 @@ class ToolChoice:
     mode: Literal["auto", "none", "required", "named"] = "auto"
     name: str = ""
 
+    @property
+    def forced(self) -> bool:
+        """The answer is a call."""
+        return self.mode in ("required", "named")
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:

@@ -6,6 +6,7 @@ A grammar is a self-contained JSON text in llguidance's format. The front compil
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,8 +17,11 @@ from llguidance import LLMatcher, LLTokenizer
 from engine.errors import BadRequest
 from engine.prompt.conversation import Conversation, Tool
 from engine.prompt.dialects.contract import Dialect, visible_name
+from engine.prompt.ending import LONGEST_END, SPARE, way_out
 
 # Free whitespace lets a model idle forever between two JSON tokens.
+_SCHEMA_MAPS = {"properties", "$defs", "definitions"}
+_SCHEMA_LISTS = {"anyOf", "oneOf", "prefixItems"}  # not allOf: each of its parts would shut out the others
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -29,8 +33,7 @@ def compile_grammar(
     `control` maps control-token texts to ids; `thinking_open` says that the prompt already opened the thinking, which the
     answer then closes first. Raises BadRequest for an unknown tool or a schema feature that cannot be enforced.
     """
-    mode = conversation.tool_choice.mode
-    forced = mode in ("required", "named")
+    mode, forced = conversation.tool_choice.mode, conversation.tool_choice.forced
     bodies = []
     if conversation.response_schema is not None and not forced:
         body = f"%json {json.dumps(_laid_out(conversation.response_schema or {'type': 'object'}))}"
@@ -40,7 +43,7 @@ def compile_grammar(
         marks = dialect.markers["tool_call"]
         for tool in _callable_tools(conversation):
             name = visible_name(tool)
-            body = dialect.call_grammar(name, _laid_out({"type": "object", **tool.parameters}))
+            body = dialect.call_grammar(name, _laid_out(closed({"type": "object", **tool.parameters})))
             _check(f"the parameters of tool {name!r}", body)
             bodies.append(f"{_literal(marks.open, control)} {body} {_literal(marks.close, control)}")
     if not bodies:
@@ -67,6 +70,29 @@ def _callable_tools(conversation: Conversation) -> Sequence[Tool]:
             f"tool_choice names {choice.name!r}, which is not among the request's tools.", "Name one of the tools."
         )
     return named[:1]
+
+
+def closed(schema: Any, top: bool = True) -> Any:
+    """The schema without the properties that it does not declare, wherever it says nothing about them.
+
+    Most tools leave that open, and a model that must call one then invents properties without end. Schemas that are put
+    together from parts stay as they are where closing a part would shut out another.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    made = dict(schema)
+    for name in _SCHEMA_MAPS & made.keys():
+        if isinstance(made[name], dict):
+            made[name] = {key: closed(entry, False) for key, entry in made[name].items()}
+    for name in _SCHEMA_LISTS & made.keys():
+        if isinstance(made[name], list) and "properties" not in made:
+            made[name] = [closed(entry, False) for entry in made[name]]
+    if "items" in made:
+        made["items"] = closed(made["items"], False)
+    composed = made.keys() & {"allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties", "additionalProperties"}
+    if not composed and ("properties" in made or top):
+        made["additionalProperties"] = False
+    return made
 
 
 def _laid_out(schema: dict[str, Any]) -> dict[str, Any]:
@@ -101,18 +127,33 @@ def load_tokenizer(path: Path, vocab_size: int, stop_ids: tuple[int, ...]) -> LL
 
 
 class Matcher:
-    """Follows one answer through a grammar. Not thread-safe."""
+    """Follows one answer through a grammar, and brings it to its end in the tokens there are. Not thread-safe."""
 
     def __init__(self, tokenizer: LLTokenizer, grammar: str) -> None:
         """Raises BadRequest when the grammar cannot be compiled."""
+        self._tokenizer = tokenizer
         self._mask_bytes = (tokenizer.vocab_size + 7) // 8
         self._matcher = LLMatcher(tokenizer, grammar, log_level=0)
         if self._matcher.is_error():
             raise BadRequest(f"The grammar cannot be compiled: {self._matcher.get_error()}", "Simplify the schema.")
+        self._control = [int(number) for number in re.findall(r"<\[(\d+)\]>", grammar)]
+        self._look_at = LONGEST_END + SPARE
 
-    def mask(self) -> bytes:
-        """Little-endian bit i set: token i may come next. End-of-turn tokens are allowed where the answer may end."""
-        return bytes(self._matcher.compute_bitmask())[: self._mask_bytes]
+    def mask(self, left: int) -> bytes:
+        """Little-endian bit i set: token i may come next, of the `left` tokens that may still come. End-of-turn tokens are
+        allowed where the answer may end; near the end of the budget only what ends the answer is."""
+        mask = bytes(self._matcher.compute_bitmask())[: self._mask_bytes]
+        if left > self._look_at:
+            return mask
+        way = way_out(self._matcher, self._tokenizer, self._control)
+        if not way:
+            return mask
+        if left > len(way) + SPARE:
+            self._look_at = len(way) + (left - len(way) + SPARE) // 2
+            return mask
+        only = bytearray(len(mask))
+        only[way[0] // 8] = 1 << way[0] % 8
+        return bytes(only)
 
     def advance(self, token: int) -> bool:
         """Take the chosen token; False when the grammar does not allow it, and then nothing changes."""

@@ -75,5 +75,5 @@ def _sample(request: Request) -> SampleSpec | None:
         if index >= len(forced):
             return None
         return SampleSpec(request.submit.sampling, request.history, forced=forced[index], index=index)
-    mask = request.matcher.mask() if request.matcher is not None else None
+    mask = request.matcher.mask(request.submit.max_tokens - index) if request.matcher is not None else None
     return SampleSpec(request.submit.sampling, request.history, mask=mask, index=index)

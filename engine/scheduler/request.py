@@ -21,8 +21,8 @@ class Matcher(Protocol):
     def done(self) -> bool:
         """True when the reply is complete and nothing may follow."""
 
-    def mask(self) -> bytes:
-        """Little-endian bit i set: token i may come next."""
+    def mask(self, left: int) -> bytes:
+        """Little-endian bit i set: token i may come next, which is the first of the `left` that still may."""
 
     def advance(self, token: int) -> object:
         """`token` was chosen."""

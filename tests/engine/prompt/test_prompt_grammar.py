@@ -46,7 +46,7 @@ def check(arguments: dict[str, Any]) -> None:
     assert len(arguments.get("names", [])) <= 3
 
 
-def generate(model: Path, grammar: str, thoughts: list[int] | None = None) -> list[int]:
+def generate(model: Path, grammar: str, thoughts: list[int] | None = None, budget: int = 2000) -> list[int]:
     """Tokens sampled uniformly from the allowed ones, after forcing `thoughts`; without the end-of-turn token."""
     manifest = load_manifest(model)
     size = manifest.geometry.vocab_size
@@ -57,8 +57,8 @@ def generate(model: Path, grammar: str, thoughts: list[int] | None = None) -> li
         assert matcher.advance(token)
         ids.append(token)
     while not matcher.done:
-        assert len(ids) < 2000
-        mask = matcher.mask()
+        assert len(ids) < budget
+        mask = matcher.mask(budget - len(ids))
         assert len(mask) == (size + 7) // 8
         bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")[:size]
         token = random.choice(np.flatnonzero(bits).tolist())
@@ -93,6 +93,61 @@ def test_tool_choice_is_obeyed_twenty_times_of_twenty(models_dir: Path, smollm: 
         else:
             assert isinstance(json.loads(delta.arguments), dict)
     assert names == ({("", "read")} if choice.mode == "named" else {("", "read"), ("mcp__ctl", "stop")})
+
+
+OPEN: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "list": {"type": "array", "items": {"type": "string"}},
+        "map": {"type": "object", "additionalProperties": {"type": "number"}},
+        "any": {"type": "object"},
+        "inner": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+    },
+    "required": ["text", "inner"],
+}
+
+
+@pytest.mark.parametrize("name", ["smollm2-moe", "tiny-hybrid"])
+def test_a_call_ends_in_its_budget_whatever_the_schema_leaves_open(
+    models_dir: Path, smollm: Language, hybrid: Language, name: str
+) -> None:
+    random.seed(8)
+    language = smollm if name == "smollm2-moe" else hybrid
+    tools = (Tool("write", "", OPEN), Tool("now", "", {"type": "object"}), Tool("later", "", {}))
+    called = set()
+    for i in range(20):
+        choice = [ToolChoice("required"), *(ToolChoice("named", tool.name) for tool in tools)][i % 4]
+        conversation = Conversation(USER, tools, choice, thinking=False)
+        grammar = language.grammar(conversation)
+        assert grammar is not None
+        ids = generate(models_dir / name, grammar, budget=200)
+        parser = language.parser(conversation)
+        start, delta, _ = parser.feed(text_of(language, ids)) + parser.finish()
+        assert isinstance(start, ToolCallStart) and isinstance(delta, ToolCallDelta)
+        arguments = json.loads(delta.arguments)
+        called.add(start.name)
+        if start.name == "write":
+            assert {"text", "inner"} <= set(arguments) <= set(OPEN["properties"]) and set(arguments["inner"]) == {"a"}
+        else:
+            assert arguments == {}
+    assert called == {"write", "now", "later"}
+
+
+def test_an_open_answer_and_open_thinking_end_in_their_budget(
+    models_dir: Path, smollm: Language, hybrid: Language
+) -> None:
+    random.seed(9)
+    for _ in range(5):
+        grammar = smollm.grammar(Conversation(USER, response_schema={}))
+        assert grammar is not None
+        assert isinstance(json.loads(text_of(smollm, generate(models_dir / "smollm2-moe", grammar, budget=60))), dict)
+        conversation = Conversation(USER, (Tool("write", "", OPEN),), ToolChoice("required"))
+        grammar = hybrid.grammar(conversation)
+        assert grammar is not None
+        text = text_of(hybrid, generate(models_dir / "tiny-hybrid", grammar, budget=150))
+        events = (parser := hybrid.parser(conversation)).feed(text) + parser.finish()
+        assert isinstance(events[-2], ToolCallDelta)
 
 
 def test_response_schema_is_obeyed_twenty_times_of_twenty(models_dir: Path, smollm: Language) -> None:

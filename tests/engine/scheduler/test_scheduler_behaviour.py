@@ -318,7 +318,7 @@ class OnlyTwo:
     def done(self):
         return len(self.taken) == 3
 
-    def mask(self):
+    def mask(self, left):
         assert not self.done
         return bytes([0b100])
 

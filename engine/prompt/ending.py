@@ -1,0 +1,44 @@
+"""The shortest way we know from any point of a constrained answer to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llguidance import LLMatcher, LLTokenizer
+
+LONGEST_END = 256
+# A token taken freely can lengthen the way by what it opens: a property with an object that has required ones.
+SPARE = 40
+_IN_TEXT, _BETWEEN = '"}]', '}]"0'
+
+
+def way_out(matcher: LLMatcher, tokenizer: LLTokenizer, control: Sequence[int]) -> list[int]:
+    """Tokens that complete the answer: strings are closed, lists and objects end, what is required is as short as can be.
+
+    `control` are the control tokens of the grammar, which are taken wherever they may come. Empty when no end is found
+    within LONGEST_END tokens, or when the answer may already end. Leaves `matcher` as it is.
+    """
+    copy, way = matcher.deep_copy(), list[int]()
+    ids = {mark: tokenizer.tokenize_str(mark)[0] for mark in {*_IN_TEXT, *_BETWEEN, "?"}}
+    while not copy.is_stopped() and not copy.is_accepting():
+        if len(way) >= LONGEST_END:
+            return []
+        step = copy.compute_ff_tokens() or [_choose(bytes(copy.compute_bitmask()), ids, control)]
+        if step[0] < 0 or copy.try_consume_tokens(step) != len(step):
+            return []
+        way += step
+    return way
+
+
+def _choose(mask: bytes, ids: dict[str, int], control: Sequence[int]) -> int:
+    """One allowed token, -1 when there is none. The highest ids are the longest pieces of what is spelled out."""
+
+    def allowed(token: int) -> bool:
+        return bool(mask[token // 8] >> token % 8 & 1)
+
+    marks = _IN_TEXT if allowed(ids["?"]) else _BETWEEN  # no syntax of JSON has a question mark
+    wanted = [*control, *(ids[mark] for mark in marks)]
+    found = next((token for token in wanted if allowed(token)), -1)
+    if found < 0 and (last := len(mask.rstrip(b"\0"))):
+        found = 8 * (last - 1) + mask[last - 1].bit_length() - 1
+    return found
