@@ -8,8 +8,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# of all that pip tells, what takes time: large downloads, builds, the unpacking at the end; its errors come on stderr
-PIP_SHOWN := { grep --line-buffered -oE '^ *(Downloading|Using cached) .*[0-9] MB\)|^ *Building [^:]*|^Installing collected packages' || true; }
+# of all that pip tells: the package at hand, the size of a large download, what takes time at the end; errors are on stderr
+PIP_SHOWN := while read -r what name rest; do case "$$what $$name $$rest" in \
+	Collecting*) printf ' %s' "$${name%%[=<>~;[]*}";; \
+	Processing*) name="$${name\#\#*/}"; printf ' %s' "$${name%%-*}";; \
+	Downloading*MB\)) printf ' (%s' "$${rest\#\#*\(}";; \
+	Building*started) printf '\n building %s' "$${rest%%(*}";; \
+	Installing\ collected*) printf '\n unpacking';; \
+	esac; done; echo
 SOURCES := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)
 
 .PHONY: help setup demo test test-all check format wheel figures bench clean
