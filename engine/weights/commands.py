@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from engine.errors import BadRequest, FtError, NotFound, WeightsError
 from engine.weights.manifest import Manifest, Progress, load_manifest, verify
@@ -41,16 +41,21 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(_EXIT_USAGE, f"ft: {self.prog}: {message}.\n    ft models --help\n")
+
+
+def _parser() -> _Parser:
+    common = _Parser(add_help=False)
     common.add_argument("--models-dir", type=Path, required=True, metavar="DIR", help="folder that holds the models")
     common.add_argument("--json", action="store_true", help="print one JSON document")
-    making = argparse.ArgumentParser(add_help=False)
+    making = _Parser(add_help=False)
     making.add_argument("--force", action="store_true", help="make it again although it is there")
-    parser = argparse.ArgumentParser(prog="ft models", description="List, make and check model directories.")
+    parser = _Parser(prog="ft models", description="List, make and check model directories.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, run: Callable[[argparse.Namespace], None], text: str, *parents: Any) -> argparse.ArgumentParser:
+    def add(name: str, run: Callable[[argparse.Namespace], None], text: str, *parents: Any) -> _Parser:
         command = commands.add_parser(name, parents=[common, *parents], help=text, description=text)
         command.set_defaults(run=run)
         return command

@@ -154,6 +154,9 @@ def test_models_speak_as_ft_and_on_one_stream(sandbox) -> None:
     done = sandbox.run("models", "pull", "nosuch")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("ft: There is no model 'nosuch' to pull.\n    Known: smollm2-moe.")
+    done = sandbox.run("models", "show")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("ft: ft models show: the following arguments are required: name.\n")
     done = sandbox.run("models", "verify", "nosuch", "--json")
     assert (done.returncode, done.stderr) == (3, "")
     assert json.loads(done.stdout)["error"]["code"] == "FT-E0404 not-found"
