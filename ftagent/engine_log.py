@@ -12,7 +12,7 @@ from ftagent.paths import Paths, ensure
 
 KEPT = 5
 _LAST_WORDS = re.compile(r"(FT-E\d{4} [a-z0-9-]+): (.+)")
-_MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): (?:No module named|cannot import name) '([\w.]+)'.*")
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def cause_in(text: str) -> Cause | None:
             return Cause(words[2], "".join(lines[number + 1 : number + 2]), words[1])
         if missing := _MISSING.fullmatch(lines[number]):
             hint = "Install ft with all it needs: pip install --upgrade --force-reinstall ftagent"
-            return Cause(f"The Python package {missing[1].partition('.')[0]} is missing.", hint, "FT-E0515 no-package")
+            return Cause(f"The Python package {missing[1].partition('.')[0]} is missing.", hint, "FT-E0520 unsupported")
     return None
 
 

@@ -31,13 +31,15 @@ class Control:
 
 @contextlib.contextmanager
 def fake_engine(
-    models_dir: Path, flags: Sequence[str] = (), ready: bool = True, **rules: Any
+    models_dir: Path, flags: Sequence[str] = (), ready: bool = True, patient: bool = True, **rules: Any
 ) -> Iterator[tuple[Engine, Control]]:
-    """An engine serving tiny-hybrid's language with the fake worker."""
+    """An engine serving tiny-hybrid's language with the fake worker; impatient, the first loss of it is one too many."""
     with tempfile.TemporaryDirectory(prefix="ft-fake-") as folder:
         control = Control(Path(folder) / "control.json")
         control.set(**rules)
         environ = {"FT_FAKE_WORKER": str(Path(folder) / "control.json")}
+        if not patient:
+            environ["FT_FAKE_PATIENCE"] = "none"
         with engine_server(
             "tiny-hybrid", models_dir, flags=flags, environ=environ, command=_SERVE, ready=ready
         ) as engine:

@@ -172,6 +172,16 @@ def test_a_worker_that_says_it_cannot_serve_is_not_started_again(models_dir: Pat
         assert "bank 3 is corrupt." in engine.log.read_text()
 
 
+def test_an_engine_beyond_restarting_says_how_to_go_on(models_dir: Path) -> None:
+    with fake_engine(models_dir, patient=False) as (engine, control):
+        control.set(mode="die", tokens_per_s=10)
+        assert engine.client.post("/v1/chat/completions", json={**LONG, "stream": False}).status_code >= 500
+        state = engine.client.get("/ready").json()
+        assert (state["state"], state["hint"]) == ("crashed", "ft engine restart")
+        late = engine.client.post("/v1/chat/completions", json={**LONG, "stream": False}).json()
+        assert "It is restarted" not in late["error"]["message"]
+
+
 def test_a_refused_request_is_no_crash(calm: tuple[Engine, Control]) -> None:
     engine, control = calm
     control.set(mode="error")

@@ -87,6 +87,18 @@ def test_help_needs_nothing_heavy() -> None:
     assert "serve" in done.stdout
 
 
+def test_a_missing_package_is_one_sentence() -> None:
+    code = (
+        "import sys; sys.modules['tokenizers'] = None\n"
+        "from engine.__main__ import main\n"
+        "sys.exit(main(['models', 'pull', 'smollm2-moe', '--models-dir', '/nonexistent']))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert done.stderr.startswith("FT-E0520 unsupported: The Python package tokenizers is missing.\n")
+    assert "pip install" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_the_front_loads_without_torch() -> None:
     code = "import sys; import engine.front.server; assert not {'torch', 'triton'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
