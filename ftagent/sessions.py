@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -119,7 +120,8 @@ def take_lease(paths: Paths, session_id: str, inheritable: bool = False) -> int:
 
 
 def drop_lease(paths: Paths, session_id: str, descriptor: int) -> None:
-    _lease_file(paths, session_id).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a file whose lock is free does not count
+        _lease_file(paths, session_id).unlink(missing_ok=True)
     os.close(descriptor)
 
 

@@ -45,8 +45,6 @@ def run_prepared(prepared: Prepared, events: Events, become: bool) -> int:
     """The agent's exit code. With `become` this process turns into the agent and does not return."""
     try:
         return _run(prepared, events, become)
-    except OSError as error:
-        raise LaunchFailed(*explain_os_error(error)) from None
     finally:
         _close(prepared)
 
@@ -74,17 +72,21 @@ def _run(prepared: Prepared, events: Events, become: bool) -> int:
         session=session.id,
         scripted=plan.scripted,
     )
-    lease = sessions.take_lease(paths, session.id, inheritable=become)
     started: dict[str, Any] = {"pid": os.getpid(), "start": sessions.now(), "end": None, "exit": None}
-    prepared.record["runs"].append(started)
-    sessions.save(session.state_dir, prepared.record)
+    try:
+        lease = sessions.take_lease(paths, session.id, inheritable=become)
+        prepared.record["runs"].append(started)
+        sessions.save(session.state_dir, prepared.record)
+    except OSError as error:
+        raise LaunchFailed(*explain_os_error(error)) from None
     if become:
         exec_agent(plan.argv, plan.environment, session.cwd)
     try:
         code = run_agent(plan.argv, plan.environment, session.cwd)
     except FtError as error:
         started.update(end=sessions.now(), exit=error.exit_code)
-        sessions.save(session.state_dir, prepared.record)
+        with contextlib.suppress(OSError, FtError):
+            sessions.save(session.state_dir, prepared.record)
         raise
     finally:
         sessions.drop_lease(paths, session.id, lease)
@@ -93,7 +95,7 @@ def _run(prepared: Prepared, events: Events, become: bool) -> int:
     summary = receipt.summarise(records) if records is not None else None
     prepared.record["stats"] = summary
     prepared.record["engine"] = receipt.fetch_session(prepared.engine.client, session.id)
-    with contextlib.suppress(OSError):  # the agent's exit code matters more than our record
+    with contextlib.suppress(OSError, FtError):  # the agent's exit code matters more than our record
         sessions.save(session.state_dir, prepared.record)
     text = receipt.render(summary, session.name, session.id)
     if events.as_json:

@@ -164,6 +164,13 @@ def test_a_full_disk_is_said_and_leaves_nothing(sandbox) -> None:
     assert engine_sessions(sandbox) == []
 
 
+def test_what_fails_after_the_agent_leaves_its_exit_code(sandbox) -> None:
+    """The record can no longer be written: its folder has become a file."""
+    sandbox.agent('cd ../ft/state/sessions && for d in s-*; do rm -r "$d"; touch "$d"; done; exit 7')
+    assert sandbox.run("launch", "pi", "-q", fake=True).returncode == 7
+    assert engine_sessions(sandbox) == []
+
+
 def test_a_folder_whose_name_is_not_utf_8_is_refused_before_anything(sandbox) -> None:
     sandbox.agent("touch started")
     folder = os.fsencode(sandbox.project) + b"/\xff\xfe bad"
