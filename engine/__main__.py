@@ -81,6 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"FT-E0520 unsupported: The Python package {package} is missing.\n")
         sys.stderr.write("Install ft with all it needs: pip install --upgrade --force-reinstall ftagent\n")
         return 5
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"FT-E0515 system: {where}{error.strerror or error}.\n")
+        sys.stderr.write("Check free space and permissions there.\n")
+        return 5
     except KeyboardInterrupt:
         return 130
 

@@ -11,6 +11,9 @@ from typing import Any
 from engine.errors import FtError
 from engine.memory.planner import BACKENDS, KV_VALUE_BYTES, parse_tokens
 
+MIN_KV_TOKENS = 256
+MAX_THREADS = 256  # of the kernels' pool
+
 
 class SettingsError(FtError):
     """An option's value does not parse, or a needed one is missing; exit code 2."""
@@ -20,9 +23,12 @@ class SettingsError(FtError):
 
 def _tokens(text: str) -> int:
     try:
-        return parse_tokens(text)
+        tokens = parse_tokens(text)
     except ValueError:
         raise ValueError(f"{text!r} is no positive count of tokens such as 65536, 64k or 1m") from None
+    if tokens < MIN_KV_TOKENS:
+        raise ValueError(f"{text!r} is too few tokens to serve anything: {MIN_KV_TOKENS} are the least")
+    return tokens
 
 
 def parse_port(text: str) -> int:
@@ -35,6 +41,12 @@ def parse_port(text: str) -> int:
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise ValueError(f"{text!r} is no positive whole number")
+    return int(text)
+
+
+def _threads(text: str) -> int:
+    if _count(text) > MAX_THREADS:
+        raise ValueError(f"{text!r} is over the limit of {MAX_THREADS}")
     return int(text)
 
 
@@ -96,7 +108,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("moe_backend", _one_of(BACKENDS), "auto", "where experts are computed: " + ", ".join(BACKENDS)),
     Option("moe_slots", _count, None, "expert slots over all layers, for the backends that use them"),
     Option("chunk_tokens", _count, 512, "most prompt tokens in one forward"),
-    Option("threads", _count, None, "CPU threads of the worker; default: the physical cores"),
+    Option("threads", _threads, None, "CPU threads of the worker; default: the physical cores"),
     Option("max_running_requests", _count, 8, "sequences that may be computed at once"),
     Option(
         "anticipate",

@@ -61,6 +61,9 @@ async def create_session(request: Request) -> Response:
     front: Front = request.app.state.front
     body = await fields.read_json(request)
     session = front.sessions.create(body)
+    evicted = front.sessions.evict()
+    if evicted is not None:
+        _forget(front, evicted)
     base = f"http://{_authority(request, front)}/s/{session.id}"
     front.bus.publish("session", {"session": session.id, "change": "created", "harness": session.harness or None})
     urls = {"anthropic": base, "openai": f"{base}/v1"}
@@ -89,9 +92,13 @@ async def delete_session(request: Request) -> Response:
     """DELETE /v1/sessions/{id}: its token opens nothing any more; running requests end by themselves."""
     front: Front = request.app.state.front
     front.sessions.delete(request.path_params["id"])
-    front.lines.forget(request.path_params["id"])
-    front.bus.publish("session", {"session": request.path_params["id"], "change": "deleted"})
+    _forget(front, request.path_params["id"])
     return JSONResponse({"deleted": True})
+
+
+def _forget(front: Front, session_id: str) -> None:
+    front.lines.forget(session_id)
+    front.bus.publish("session", {"session": session_id, "change": "deleted"})
 
 
 async def session_turns(request: Request) -> Response:

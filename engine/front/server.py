@@ -27,6 +27,7 @@ from engine.memory import planner
 from engine.memory.plan import Settings as PlanSettings
 from engine.prompt.language import Language
 from engine.settings import Settings
+from engine.weights.commands import PULLABLE
 from engine.weights.manifest import load_manifest
 
 DRAIN_S = 20
@@ -102,7 +103,8 @@ def model_directory(settings: Settings) -> Path:
     directory = Path(given).expanduser() if "/" in given else settings.models_dir / given
     if not directory.is_dir():
         where = "" if "/" in given else f" in {settings.models_dir}"
-        raise NotFound(f"There is no model {given!r}{where}.", f"ft models ls, or: ft models pull {Path(given).name}")
+        known = f"ft models pull {given}" if given in PULLABLE else "See those there are: ft models ls"
+        raise NotFound(f"There is no model {given!r}{where}.", known)
     return directory.absolute()
 
 

@@ -119,8 +119,8 @@ class Sessions:
             tokens = fields.get(key)
             if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
                 raise BadRequest(f"{key}: expected a positive number of tokens.")
-        if len(self._by_id) >= MAX_SESSIONS:
-            raise BadRequest(f"There are {MAX_SESSIONS} sessions already.", "Delete one: DELETE /v1/sessions/<id>.")
+        if len(self._by_id) >= MAX_SESSIONS and all(session.running for session in self._by_id.values()):
+            raise BadRequest(f"There are {MAX_SESSIONS} busy sessions already.", "Wait until one of them is idle.")
         declaration, script = fields.get("declaration"), fields.get("script")
         preserve = _preserve_thinking(fields.get("render"))
         version = fields.get("version") or ""
@@ -143,6 +143,15 @@ class Sessions:
         )
         self._by_id[session.id] = session
         return session
+
+    def evict(self) -> str | None:
+        """Delete the idle session unused for longest when there are more than MAX_SESSIONS. Its id."""
+        if len(self._by_id) <= MAX_SESSIONS:
+            return None
+        idle = [session for session in self._by_id.values() if not session.running]
+        oldest = min(idle, key=lambda session: session.last_request or session.created)
+        self.delete(oldest.id)
+        return oldest.id
 
     def get(self, session_id: str) -> Session:
         """Raises NotFound."""

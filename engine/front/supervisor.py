@@ -283,7 +283,14 @@ class Supervisor:
                 future.set_result(message["data"])
         elif kind == "hello":
             if message["version"] != VERSION:
-                raise ValueError(f"version {message['version']}, not {VERSION}")
+                # Every worker from now on is of that other version: this process cannot serve any more.
+                self.worker.code = WorkerGone.code
+                self.worker.message = (
+                    f"ft was updated while the engine ran: its new worker speaks version {message['version']} of their "
+                    f"protocol, the engine {VERSION}."
+                )
+                self.worker.hint = "Restart the engine: ft engine restart"
+                self._lose(self.worker.message)
         elif kind == "event":
             data = {k: v for k, v in message.items() if k not in ("t", "kind")}
             self._bus.publish(str(message["kind"]), data)

@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .contract import Ops
 
+_REINSTALL = "Install them again: pip install --force-reinstall --no-deps ftagent"
+
 
 @cache
 def get(name: str) -> Ops:
-    """The backend called `name`: "cpu" or "reference". Raises Unsupported for any other name."""
-    if name == "cpu":
-        from .cpu import CpuOps
+    """The backend called `name`: "cpu" or "reference".
 
+    Raises Unsupported for any other name, and when the compiled extension is missing, damaged or of another build.
+    """
+    if name == "cpu":
+        try:
+            from .cpu import CpuOps
+        except ModuleNotFoundError:
+            raise  # another package is missing, which says so itself
+        except ImportError as error:
+            from engine.errors import Unsupported
+
+            where = f"{error.path}: " if error.path and error.path not in str(error) else ""
+            raise Unsupported(f"The compiled kernels cannot be loaded: {where}{error}.", _REINSTALL) from None
         return CpuOps()
     if name == "reference":
         from .reference import ReferenceOps

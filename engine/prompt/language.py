@@ -22,7 +22,7 @@ from engine.prompt.spell import spell
 from engine.prompt.spelling import Spelling
 from engine.prompt.template import ChatTemplate
 from engine.prompt.tokenizer import Tokenizer, TokenStream
-from engine.weights.manifest import load_manifest
+from engine.weights.manifest import load_manifest, remedy
 
 _UNKNOWN = "…"
 
@@ -181,7 +181,7 @@ def _variables(config: Path, tokenizer: Tokenizer, stop_ids: Sequence[int]) -> d
     try:
         data = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise FtError(f"{config} cannot be read as JSON ({error}).", f"ft models pull {config.parent.name}") from None
+        raise FtError(f"{config} cannot be read as JSON ({error}).", remedy(config.parent)) from None
     data = data if isinstance(data, dict) else {}
     ids = {"bos_token": data.get("bos_token_id"), "eos_token": next(iter(stop_ids), None), "pad_token": None}
     return {name: tokenizer.token(token) or "" if isinstance(token, int) else "" for name, token in ids.items()}

@@ -14,6 +14,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import BadRequest, FtError
+from engine.weights.manifest import remedy
 
 _PROBE = "\ue0f5probe\ue0f6"
 
@@ -60,9 +61,7 @@ class ChatTemplate:
         try:
             return ChatTemplate(path.read_text(encoding="utf-8"), variables)
         except (OSError, UnicodeDecodeError, TemplateError, BadRequest) as error:
-            raise FtError(
-                f"{path} cannot be used as a chat template ({error}).", f"ft models pull {path.parent.name}"
-            ) from None
+            raise FtError(f"{path} cannot be used as a chat template ({error}).", remedy(path.parent)) from None
 
     def render(
         self,

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer as HfTokenizer
 
 from engine.errors import FtError
 from engine.prompt.lru import ByteLru
+from engine.weights.manifest import remedy
 
 _CACHE_BYTES = 256 << 20
 _REPLACEMENT = "\ufffd"
@@ -44,7 +45,7 @@ class Tokenizer:
             return Tokenizer(path.read_text(encoding="utf-8"))
         except Exception as error:  # the tokenizers library raises bare Exception
             raise FtError(
-                f"{path} cannot be read as a tokenizer ({_first_line(error)}).", f"ft models pull {path.parent.name}"
+                f"{path} cannot be read as a tokenizer ({_first_line(error)}).", remedy(path.parent)
             ) from None
 
     def encode(self, text: str) -> list[int]:

@@ -14,7 +14,7 @@ import torch
 
 from engine.errors import WeightsError
 from engine.kernels.contract import FORMATS, Packed, expert_layout, packed_bytes
-from engine.weights.manifest import MANIFEST_FILE, Bank, DenseEntry, Manifest, Progress
+from engine.weights.manifest import MANIFEST_FILE, Bank, DenseEntry, Manifest, Progress, remedy
 
 ALIGNMENT_BYTES = 4096
 _READ_BYTES = 8 << 20
@@ -114,7 +114,7 @@ class _Reader:
                 if found.result() != crc32:
                     raise WeightsError(
                         f"{path} is corrupt: its checksum is {found.result():08x} and should be {crc32:08x}.",
-                        f"Look closer: ft models verify {self._manifest.name}",
+                        remedy(self._manifest.directory),
                     )
         except BaseException:
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -130,7 +130,7 @@ class _Reader:
                     if got == 0:
                         raise WeightsError(
                             f"{path} is truncated: it ends at byte {offset}.",
-                            f"Look closer: ft models verify {self._manifest.name}",
+                            remedy(self._manifest.directory),
                         )
                     self._meter.advance(got)
                     view, offset = view[got:], offset + got

@@ -112,23 +112,23 @@ def load_manifest(directory: Path | str) -> Manifest:
     """
     directory = Path(directory)
     path = directory / MANIFEST_FILE
-    remedy = _remedy(directory.name)
+    fix = remedy(directory)
     try:
         data = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise WeightsError(
-            f"{path} is missing, so {directory} is not a model directory.", f"Move {directory} away. {remedy}"
+            f"{path} is missing, so {directory} is not a model directory.", f"Move {directory} away. {fix}"
         ) from None
     except ValueError as error:
-        raise WeightsError(f"{path} is not JSON ({error}).", remedy) from None
+        raise WeightsError(f"{path} is not JSON ({error}).", fix) from None
     version = data.get("format") if isinstance(data, dict) else None
     if version != FORMAT:
-        raise WeightsError(f"{path} has format {version!r}; this build reads {FORMAT!r}.", remedy)
+        raise WeightsError(f"{path} has format {version!r}; this build reads {FORMAT!r}.", fix)
     try:
         manifest = _parse(directory, data)
         _check_files(manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WeightsError(f"{path} lacks a field or has a wrong one ({error!r}).", remedy) from None
+        raise WeightsError(f"{path} lacks a field or has a wrong one ({error!r}).", fix) from None
     return manifest
 
 
@@ -150,7 +150,7 @@ def verify(directory: Path | str, progress: Progress | None = None) -> Manifest:
         if crc != expected:
             raise WeightsError(
                 f"{manifest.path(file)} is corrupt: its checksum is {crc:08x} and should be {expected:08x}.",
-                _remedy(manifest.name),
+                remedy(manifest.directory),
             )
     return manifest
 
@@ -197,37 +197,37 @@ _SCALARS: dict[str, type] = {"int": int, "str": str, "bool": bool}
 
 
 def _check_files(manifest: Manifest) -> None:
-    path, remedy = manifest.path(MANIFEST_FILE), _remedy(manifest.name)
+    path, fix = manifest.path(MANIFEST_FILE), remedy(manifest.directory)
     expected: dict[str, int | None] = dict.fromkeys((manifest.tokenizer, manifest.chat_template, manifest.config))
     expected[manifest.dense_file] = manifest.dense_bytes
     expected.update({bank.file: bank.bytes for bank in manifest.banks})
     for file, size in expected.items():
         if not file or Path(file).name != file:
-            raise WeightsError(f"{path} names {file!r}, which is not a plain file name.", remedy)
-        _check_size(manifest.path(file), size, remedy)
+            raise WeightsError(f"{path} names {file!r}, which is not a plain file name.", fix)
+        _check_size(manifest.path(file), size, fix)
     for name, entry in manifest.dense.items():
         if entry.offset + entry.bytes > manifest.dense_bytes:
-            raise WeightsError(f"{path} places {name!r} outside {manifest.dense_file}.", remedy)
+            raise WeightsError(f"{path} places {name!r} outside {manifest.dense_file}.", fix)
     geometry = manifest.geometry
     for bank in manifest.banks:
         if (bank.experts, bank.stride) != (geometry.experts, geometry.expert_bytes) or (
             bank.experts * bank.stride != bank.bytes
         ):
-            raise WeightsError(f"{path} contradicts itself about {bank.file}.", remedy)
+            raise WeightsError(f"{path} contradicts itself about {bank.file}.", fix)
     if (geometry.dense_bytes, geometry.dense_bytes + geometry.bank_bytes) != (
         manifest.dense_bytes,
         manifest.total_bytes,
     ) or len({bank.layer for bank in manifest.banks}) != geometry.moe_layers:
-        raise WeightsError(f"{path} contradicts itself about the size of the model.", remedy)
+        raise WeightsError(f"{path} contradicts itself about the size of the model.", fix)
 
 
-def _check_size(path: Path, size: int | None, remedy: str) -> None:
+def _check_size(path: Path, size: int | None, fix: str) -> None:
     if not path.is_file():
-        raise WeightsError(f"{path} is missing.", remedy)
+        raise WeightsError(f"{path} is missing.", fix)
     actual = path.stat().st_size
     if size is not None and actual != size:
         fact = "truncated" if actual < size else "too long"
-        raise WeightsError(f"{path} is {fact}: {actual} bytes, should be {size}.", remedy)
+        raise WeightsError(f"{path} is {fact}: {actual} bytes, should be {size}.", fix)
 
 
 def _blocks(path: Path, block_bytes: int = 1 << 22) -> Iterator[bytes]:
@@ -240,7 +240,7 @@ def _without_empty_format(entry: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value != ""}
 
 
-def _remedy(name: str) -> str:
-    command = {"smollm2-moe": "ft models pull smollm2-moe --force", "tiny-hybrid": "ft models tiny-hybrid --force"}
-    fallback = f"ft models import SOURCE --name {name} --force"
-    return f"Make it again: {command.get(name, fallback)}"
+def remedy(directory: Path) -> str:
+    """What to do about a damaged model directory. Its name decides, whatever the manifest in it says."""
+    made = {"smollm2-moe": "ft models pull smollm2-moe --force", "tiny-hybrid": "ft models tiny-hybrid --force"}
+    return "Make it again: " + made.get(directory.name, f"ft models import SOURCE --name {directory.name} --force")

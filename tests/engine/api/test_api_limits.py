@@ -12,7 +12,9 @@ import pytest
 
 from engine.api.fields import _parse
 from engine.errors import BadRequest
+from engine.front import sessions
 from engine.front.pending import Pending
+from engine.prompt.edits import template as templates
 from engine.protocol import Sampling, Submit
 from tests.serving import Engine
 
@@ -134,3 +136,25 @@ def test_a_body_over_the_limit_is_413_in_each_dialect(engine: Engine) -> None:
     assert (answer.status_code, answer.json()["error"]["type"]) == (413, "request_too_large")
     answer = engine.client.post("/v1/chat/completions", content=body, headers=JSON)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+def test_at_the_cap_the_idle_session_unused_for_longest_goes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 3)
+    registry = sessions.Sessions("admin", templates.find("", False))
+    first, second, third = (registry.create({}) for _ in range(3))
+    assert registry.evict() is None
+    first.running, second.last_request = 1, time.time() + 5
+    fourth = registry.create({})
+    assert registry.evict() == third.id and registry.evict() is None
+    assert registry.all() == [first, second, fourth]
+    assert registry.authenticate(third.id, third.token) is None
+    for session in registry.all():
+        session.running = 1
+    with pytest.raises(BadRequest, match="busy"):
+        registry.create({})
+    # And over HTTP, past the real cap.
+    kept = engine.session()["id"]
+    for _ in range(1024):
+        last = engine.session()["id"]
+    listed = [s["id"] for s in engine.get("/v1/sessions")["sessions"]]
+    assert len(listed) == 1024 and kept not in listed and last in listed

@@ -50,7 +50,7 @@ class Worker:
         self.sock.sendall(encode(message))
 
     def run(self) -> int:
-        self.send({"t": "hello", "version": VERSION, "pid": os.getpid(), "nonce": "fake"})
+        self.send({"t": "hello", "version": control().get("version", VERSION), "pid": os.getpid(), "nonce": "fake"})
         self.send({"t": "state", "state": "loading", "phase": "weights", "done": 1, "total": 2})
         if control().get("mode") == "fail":
             failure = {"code": "FT-E0510 weights", "message": "bank 3 is corrupt.", "hint": "Pull it again."}

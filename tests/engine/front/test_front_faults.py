@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -82,6 +84,21 @@ def test_a_lost_worker_is_an_error_with_its_cause_in_every_dialect(
     assert f"is gone{'' if mode == 'die' else ', killed'}: The worker" in engine.log.read_text()
     ends = [r["end"] for r in engine.get("/v1/requests")["requests"]]
     assert ends == ["error"] * 4 + ["length"]
+
+
+def test_a_worker_of_another_version_says_that_ft_was_updated(faulty: tuple[Engine, Control]) -> None:
+    engine, control = faulty
+    pid = engine.worker_pid()
+    control.set(version=99)
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while (state := engine.client.get("/ready").json())["state"] != "crashed":
+        assert time.monotonic() < deadline, state
+        time.sleep(0.05)
+    assert "ft was updated" in state["message"] and "version 99" in state["message"]
+    assert "ft engine restart" in state["hint"]
+    answer = engine.client.post("/v1/chat/completions", json=LONG)
+    assert answer.status_code == 503 and "ft engine restart" in answer.json()["error"]["message"]
 
 
 def test_sdks_raise_on_an_error_in_mid_stream(faulty: tuple[Engine, Control]) -> None:

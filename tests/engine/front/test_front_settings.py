@@ -46,6 +46,8 @@ def test_flag_beats_environment_beats_default() -> None:
         ({"port": "65536"}, {}, "--port"),
         ({"kv": "lots"}, {}, "--kv"),
         ({}, {"FT_KV": "lots"}, "FT_KV"),
+        ({}, {"FT_KV": "255"}, "FT_KV"),
+        ({}, {"FT_THREADS": "10000"}, "FT_THREADS"),
         ({}, {"FT_THREADS": ""}, "FT_THREADS"),
         ({"moe_backend": "gpu"}, {}, "--moe-backend"),
         ({"kv_dtype": "f64"}, {}, "--kv-dtype"),

@@ -52,6 +52,28 @@ def test_damaged_models(models_dir: Path, tmp_path: Path, damage: str) -> None:
         file.write_text("{")
     done = serve(models_dir, tmp_path / "run", "--model", str(model), "--port", str(free_port()))
     assert done.returncode == 5 and name in done.stderr and "Traceback" not in done.stderr
+    assert "ft models import SOURCE --name tiny --force" in done.stderr
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "chat_template.jinja", "config.json"])
+@pytest.mark.parametrize("name", ["tiny-hybrid", "mine"])
+def test_a_damaged_text_file_names_itself_and_a_command_that_makes_the_model_again(
+    models_dir: Path, tmp_path: Path, file: str, name: str
+) -> None:
+    shutil.copytree(models_dir / "tiny-hybrid", tmp_path / name)
+    (tmp_path / name / file).write_text({"config.json": "{", "tokenizer.json": "{}"}.get(file, "{% if %}"))
+    done = serve(tmp_path, tmp_path / "run", "--model", name, "--port", str(free_port()))
+    again = (
+        "ft models tiny-hybrid --force" if name == "tiny-hybrid" else f"ft models import SOURCE --name {name} --force"
+    )
+    assert done.returncode == 5 and file in done.stderr and again in done.stderr, done.stderr
+
+
+def test_a_runtime_folder_that_cannot_be_written_is_one_sentence(models_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "supervisor.lock").mkdir()
+    done = serve(models_dir, tmp_path, "--model", "tiny-hybrid", "--port", str(free_port()))
+    assert done.returncode == 5 and "Traceback" not in done.stderr
+    assert f"{tmp_path / 'supervisor.lock'}: Is a directory." in done.stderr
 
 
 def test_taken_port_names_its_owner(models_dir: Path, tmp_path: Path) -> None:
