@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import takewhile
 
 from engine.errors import BadRequest
 from engine.prompt.conversation import Conversation, Message, Prompt, Text, ToolCall, ToolResult
+from engine.prompt.dialects.contract import full_name
 from engine.prompt.lru import ByteLru
 
 _CACHE_BYTES = 1 << 20
@@ -19,6 +24,7 @@ class Spelling:
         self._encode = encode
         self._headers: dict[str, list[int]] = {}
         self._results: ByteLru[str, list[int]] = ByteLru(_CACHE_BYTES)
+        self._forks: ByteLru[tuple[bytes, tuple[str, ...]], int] = ByteLru(_CACHE_BYTES)
 
     def header(self, kind: str) -> Sequence[int]:
         """The tokens between a message's start and its first block, for a message of `kind`; see template.Spelling."""
@@ -26,12 +32,14 @@ class Spelling:
         if found is None:
             query, answer = Message("user", (Text("q"),)), Message("assistant", (Text("a"),))
             messages = {
+                "system": (Message("system", (Text("s"),)), query),
                 "user": (query, answer, query),
                 "answer": (query, answer),
                 "past_answer": (query, answer, query),
             }
             keep = False if kind == "past_answer" else None
-            found = self._before_block(Conversation(messages[kind], preserve_thinking=keep), 2 if kind == "user" else 1)
+            index = {"system": 0, "user": 2}.get(kind, 1)
+            found = self._before_block(Conversation(messages[kind], preserve_thinking=keep), index)
             self._headers[kind] = found
         return found
 
@@ -46,6 +54,23 @@ class Spelling:
             found = prompt.tokens[spans[0].start : spans[-1].end] if spans else []
             self._results.put(text, found, 36 * len(found) + 2 * len(text) + 200)
         return found
+
+    def without_tools(self, conversation: Conversation, names: Sequence[str], head: Sequence[int]) -> int | None:
+        """Where `head`, the tokens before the conversation's first message, forks when tools are left out of it; None
+        when it has none of them."""
+        left = tuple(tool for tool in conversation.tools if full_name(tool.namespace, tool.name) not in names)
+        if len(left) == len(conversation.tools):
+            return None
+        key = blake2b(array("I", head).tobytes(), digest_size=16).digest(), tuple(names)
+        found = self._forks.get(key)
+        if found is None:
+            system = takewhile(lambda message: message.role == "system", conversation.messages)
+            messages = (*system, Message("user", (Text("q"),)))
+            other = self._try(replace(conversation, messages=messages, tools=left)).tokens
+            pairs = enumerate(zip(head, other, strict=False))
+            found = next((i for i, (a, b) in pairs if a != b), min(len(head), len(other)))
+            self._forks.put(key, found, 300)
+        return found if 0 < found < len(head) else None
 
     def encode(self, text: str) -> Sequence[int]:
         """Plain text."""

@@ -46,8 +46,9 @@ VALUES = {
 TERM = re.compile(
     r"[a-z]+\[-?\d+\](\.(block\[-?\d+\]|query))?\.(end|start)"
     r"|[a-z]+\.block\[-?\d+\]\.end"
-    r"|(head|prompt|first\(\d+\))\.end|(last|summary)\.start"
-    r"|(oldest|nth_newest|tail|system\.re)\([^()]+\)\.start"
+    r"|(head|prompt|first\(\d+\))\.end|(head|last|summary)\.start"
+    r"|(oldest|nth_newest|tail|tool|system\.re)\([^()]+\)\.start"
+    r"|(message|user)\[-?\d+\]\.re\([^()]+\)\.(end|start)"
 )
 NAMES = pytest.mark.parametrize("name", registry.names())
 

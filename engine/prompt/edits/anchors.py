@@ -30,6 +30,7 @@ Add = Callable[[int | None, str, int, str], None]
 def default_keeps() -> tuple[Keep, ...]:
     """What is kept for a client that declares nothing: edges that every agent has."""
     edges = (
+        ("head.start", "prompt", 1),
         ("head.end", "head", 2),
         ("turn[-1].query.start", "turn", 3),
         ("turn[-1].query.end", "turn", 3),
@@ -90,6 +91,9 @@ class Anchors:
         for start, after in pairwise(starts):
             same = shared(tokens[start : start + _HEADER], tokens[after : after + _HEADER])
             add(start + same, "prompt", _MESSAGES, "message")
+        if self.template.spelling is not None:  # another answer may be sent back in the place of ours
+            end, header = self.turn.prompt.end, self.template.spelling.header("answer")
+            add(end + shared(header, tokens[end:]), "prompt", 1, "answer")
 
     def _places(self, not_query: tuple[Pattern, ...]) -> Places:
         outline = Outline(self.turn.conversation, not_query)
@@ -139,11 +143,13 @@ class Anchors:
     def _position(self, places: Places, edge: Edge, rule: Rule | None) -> int | None:
         """The exact place: behind the tokens that what stands there now and what will stand there have in common."""
         context = context_of(rule)
+        tokens, spelling = self.turn.prompt.tokens, self.template.spelling
+        if edge.kind == "tool" and spelling is not None:
+            head = tokens[: places.message_start(places.outline.head)]
+            return spelling.without_tools(self.turn.conversation, edge.tools, head)
         position = places.position(edge, context)
-        spelling = self.template.spelling
         if position is None or spelling is None:
             return position
-        tokens = self.turn.prompt.tokens
         if edge.kind == "summary":
             before = spelling.encode(summary_before(context.params)) or tokens[self.turn.prompt.end :]
             return position + shared(before, tokens[position : position + max(len(before), 1)])
@@ -167,6 +173,8 @@ class Anchors:
         """Whose header will stand at an edge after the next edit; "" when that is not known."""
         strips = self.template.strips(bool(self.turn.conversation.tools))
         drops = self.declaration.echo_thinking
+        if edge.kind == "head" and edge.side == "start":
+            return "system"
         if edge.kind == "head" or (edge.kind in ("turn", "user") and edge.side == "start" and edge.block is None):
             return "user"
         if edge.kind == "turn" and edge.side == "end":

@@ -1,9 +1,10 @@
 """Edges: the places of a prompt at which a rule may make the next one differ, as written in a declaration.
 
-    head.end  prompt.end  last.start  summary.start  first(N).end
+    head.start|end  prompt.end  last.start  summary.start  first(N).end  tool(NAME, ...).start
     system.block[K].start|end  system.re('PATTERN').start
     message[K].start|end  message[K].block[J].start|end  input[K].start|end
     user[K].start|end  user[K].block[J].start|end  turn[K].query.start|end
+    message[K].re('PATTERN').start|end  user[K].re('PATTERN').start|end
     tail('PATTERN').start  oldest(KIND, FILTER ...).start  nth_newest(KIND, N).start  result(CALL_ID).start
 
 K and J count from 0, or from the end with -1. `message` and `first` count what follows the leading system messages, `input`
@@ -20,11 +21,13 @@ from engine.prompt.edits.patterns import Pattern, compile_pattern
 
 BLOCK_KINDS = ("tool_result", "thinking", "image", "document", "media", "text", "tool_call")
 _NUMBER = r"(-?[0-9]{1,4})"
-_FIXED = re.compile(r"(head|prompt)\.(end)|(last|summary)\.(start)")
+_FIXED = re.compile(r"(head|prompt)\.(end)|(head|last|summary)\.(start)")
 _FIRST = re.compile(r"first\(([0-9]{1,4})\)\.end")
 _ITEM = re.compile(rf"(message|input|user|system)(?:\[{_NUMBER}\])?(?:\.block\[{_NUMBER}\])?\.(start|end)")
 _QUERY = re.compile(rf"turn\[{_NUMBER}\]\.query\.(start|end)")
 _PATTERN = re.compile(r"(tail|system\.re)\((?:'([^']+)'|([^'()]+))\)\.start")
+_WITHIN = re.compile(rf"(message|user)\[{_NUMBER}\]\.re\('([^']+)'\)\.(start|end)")
+_TOOL = re.compile(r"tool\(\s*([A-Za-z0-9_.:-]{1,64}(?:\s*,\s*[A-Za-z0-9_.:-]{1,64})*)\s*\)\.start")
 _OLDEST = re.compile(r"oldest\(\s*([a-z_]+)\s*((?:,[^,()]+)*)\)\.start")
 _NEWEST = re.compile(r"nth_newest\(\s*([a-z_]+)\s*,\s*([0-9]{1,4}|[a-z][a-z0-9_]*)\s*\)\.start")
 _RESULT = re.compile(r"result\(([A-Za-z0-9_.:-]{1,128})\)\.start")
@@ -36,7 +39,7 @@ class Edge:
     """One parsed edge. `kind` is its first word; which other fields count depends on it."""
 
     text: str
-    kind: str  # head prompt last summary first system message input user turn tail system_re oldest nth_newest result
+    kind: str  # head prompt last summary first system message input user turn tail tool system_re oldest nth_newest result
     side: str = "start"  # start | end
     index: int = 0
     block: int | None = None
@@ -46,6 +49,7 @@ class Edge:
     eligible: bool = False  # oldest: only what the rule's `select` chooses
     not_cleared: bool = False
     except_tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()  # tool: those that other requests lack
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,10 @@ def parse_edge(text: str, place: str) -> Edge:
     if found := _PATTERN.fullmatch(text):
         kind = "tail" if found[1] == "tail" else "system_re"
         return Edge(text, kind, pattern=compile_pattern(found[2] or found[3], place))
+    if found := _WITHIN.fullmatch(text):
+        return Edge(text, found[1], found[4], int(found[2]), pattern=compile_pattern(found[3], place))
+    if found := _TOOL.fullmatch(text):
+        return Edge(text, "tool", tools=tuple(name.strip() for name in found[1].split(",")))
     if found := _RESULT.fullmatch(text):
         return Edge(text, "result", what=found[1])
     if (found := _NEWEST.fullmatch(text)) and found[1] in BLOCK_KINDS:

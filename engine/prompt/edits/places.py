@@ -51,12 +51,12 @@ class Places:
         if edge.kind == "prompt":
             return self._prompt.end
         if edge.kind == "head":
-            return self.message_start(self.outline.head)
+            return self.message_start(self.outline.head) if edge.side == "end" else 0
         place = self.place(edge, context)
         if place is None:
             return None
-        if edge.kind == "system_re" and edge.pattern is not None:
-            return self._inside(place, edge.pattern)
+        if edge.kind in ("system_re", "message", "user") and edge.pattern is not None:
+            return self._inside(place, edge.pattern, edge.side)
         if place[1] < 0:
             return self.message_start(place[0])
         if edge.side == "end":
@@ -69,7 +69,7 @@ class Places:
         outline, kind, index = self.outline, edge.kind, edge.index
         after = 1 if edge.side == "end" else 0
         if kind == "head":
-            return outline.head, -1
+            return outline.head if edge.side == "end" else 0, -1
         if kind == "prompt":
             return len(outline.messages), -1
         if kind == "first":
@@ -88,6 +88,10 @@ class Places:
             message = _pick(numbers, index)
             if message is None:
                 return None
+            if edge.pattern is not None:
+                return self._matching(
+                    [(message, b) for b in range(len(outline.messages[message].blocks))], edge.pattern
+                )
             if edge.block is None:
                 return message + after, -1
             block = _pick(range(len(outline.messages[message].blocks)), edge.block)
@@ -140,9 +144,7 @@ class Places:
         if edge.kind == "result":
             return next((p for p, b in self.outline.blocks() if getattr(b, "call_id", None) == edge.what), None)
         if edge.kind == "system_re" and edge.pattern is not None:
-            pattern = edge.pattern
-            system = self.outline.system_blocks
-            return next((p for p in system if pattern.matches(text_of(block_at(self.outline.conversation, p)))), None)
+            return self._matching(self.outline.system_blocks, edge.pattern)
         if edge.kind == "tail" and edge.pattern is not None:
             return self._tail(edge.pattern)
         if edge.kind == "oldest":
@@ -154,6 +156,9 @@ class Places:
         if edge.kind == "summary":
             return self._summary(context.params)
         return None
+
+    def _matching(self, places: Sequence[Place], pattern: Pattern) -> Place | None:
+        return next((p for p in places if pattern.matches(text_of(block_at(self.outline.conversation, p)))), None)
 
     def _oldest(self, edge: Edge, context: Context) -> Place | None:
         if edge.eligible and context.select is not None:
@@ -187,14 +192,15 @@ class Places:
                 return place[0] + 1, -1
         return None
 
-    def _inside(self, place: Place, pattern: Pattern) -> int | None:
-        """The last token boundary before the pattern's match that the text before it alone determines."""
+    def _inside(self, place: Place, pattern: Pattern, side: str) -> int | None:
+        """The last token boundary before the start or end of the pattern's match that the text before it alone
+        determines."""
         span = self._blocks.get(place)
         text = text_of(block_at(self.outline.conversation, place))
         found = pattern.span(text)
         if span is None or found is None or self._encode is None:
             return None if span is None else span[0]
-        before = self._encode(text[: found[0]])
+        before = self._encode(text[: found[0] if side == "start" else found[1]])
         return span[0] + shared(before, self._prompt.tokens[span[0] : span[1]])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine.errors import BadRequest, FtError
+from engine.prompt.conversation import Conversation
 from engine.prompt.edits import schema
 from engine.prompt.edits.declaration import Keep, Rule, keeps_of, rules_of
 from engine.prompt.edits.patterns import Pattern, compile_pattern
@@ -21,11 +22,14 @@ class Spelling(Protocol):
     """How the model's template and tokenizer spell small things, as tokens."""
 
     def header(self, kind: str) -> Sequence[int]:
-        """What stands between a message's start and its first block. kind: user, answer (the newest turn's, without
+        """What stands between a message's start and its first block. kind: system, user, answer (the newest turn's, without
         thinking) or past_answer (an earlier turn's, without thinking)."""
 
     def result(self, text: str) -> Sequence[int]:
         """A tool result with this text, its markers included."""
+
+    def without_tools(self, conversation: Conversation, names: Sequence[str], head: Sequence[int]) -> int | None:
+        """Where `head`, the tokens before the conversation's first message, forks when tools are left out of it."""
 
     def encode(self, text: str) -> Sequence[int]:
         """Plain text."""

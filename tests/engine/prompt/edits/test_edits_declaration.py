@@ -50,6 +50,8 @@ def rule(**fields: Any) -> dict[str, Any]:
         ({**BASE, "echo": {"thinking": "some"}}, "declaration.echo.thinking"),
         ({**BASE, "side": [{"kind": "title", "match": {"system_re": "("}}]}, "declaration.side[0].system_re"),
         ({**BASE, "keep": [{"edge": "nowhere", "class": "head"}]}, "declaration.keep[0].edge"),
+        ({**BASE, "keep": [{"edge": "tool().start", "class": "head"}]}, "declaration.keep[0].edge"),
+        ({**BASE, "keep": [{"edge": "message[0].re('(').end", "class": "head"}]}, "declaration.keep[0].edge"),
         ({**BASE, "keep": [{"edge": "head.end", "class": "head", "quota": 0}]}, "declaration.keep[0].quota"),
         ({**BASE, "keep": [{"edge": "head.end", "class": "head", "if": "rule:x"}]}, "declaration.keep[0].if"),
         (rule(op="explode"), "declaration.rule[0].op"),

@@ -23,6 +23,7 @@ from engine.prompt.conversation import (
 )
 from engine.prompt.edits import ops, wire
 from engine.prompt.edits.outline import Outline, Select, block_at
+from engine.prompt.edits.places import shared
 from engine.prompt.edits.policy import EditPolicy, Hint, Turn
 from engine.prompt.edits.template import Template
 from engine.prompt.language import Language
@@ -225,14 +226,54 @@ def test_declared_edges_resolve_in_a_real_prompt(hybrid: Language) -> None:
         assert before.endswith(expected[keep["edge"]]), (keep["edge"], before[-60:])
 
 
-def test_a_place_inside_a_block_is_found_by_its_tokens(hybrid: Language) -> None:
-    edge = "system.re('Today.s date').start"
+@pytest.mark.parametrize(
+    ("edge", "before"),
+    [
+        ("system.re('Today.s date').start", "Be brief.\n"),
+        ("message[0].re('<all>').start", "Sum up:\n"),
+        ("user[-1].re('<all>\\n').end", "Sum up:\n<all>\n"),
+    ],
+)
+def test_a_place_inside_a_block_is_found_by_its_tokens(hybrid: Language, edge: str, before: str) -> None:
     declared = EditPolicy.compose({**BASE, "keep": [{"edge": edge, "class": "head"}]}, hybrid.template)
-    here = turn(hybrid, system("Rules. Be brief.\nToday's date: 1"), user("u"))
+    here = turn(hybrid, system("Rules. Be brief.\nToday's date: 1"), user("Sum up:\n<all>\none\n</all>"))
     (point,) = [p for p in declared.anchors(here) if p.edge == edge]
-    other = hybrid.render(Conversation((system("Rules. Be brief.\nToday's date: 2"), user("u"))))
+    date = 2 if edge.startswith("system") else 1
+    messages = (system(f"Rules. Be brief.\nToday's date: {date}"), user("Sum up:\n<all>\ntwo\n</all>"))
+    other = hybrid.render(Conversation(messages))
     assert other.tokens[: point.position] == here.prompt.tokens[: point.position]
-    assert hybrid.decode(here.prompt.tokens[: point.position]).endswith("Be brief.\n")
+    assert hybrid.decode(here.prompt.tokens[: point.position]).endswith(before)
+
+
+@pytest.mark.parametrize("left_out", [["edit"], ["bash", "write"], ["write"]])
+def test_a_prompt_without_some_tools_forks_at_their_edge(hybrid: Language, left_out: list[str]) -> None:
+    edge = f"tool({', '.join(left_out)}).start"
+    declared = EditPolicy.compose({**BASE, "keep": [{"edge": edge, "class": "head"}]}, hybrid.template)
+
+    def asked(tools: list[Tool], question: str) -> Turn:
+        conversation = Conversation((system("S"), user(question)), tuple(tools))
+        return Turn(conversation, hybrid.render(conversation), 10_000, 1_000)
+
+    tools = [Tool(name, f"To {name}.", {"type": "object"}) for name in ("bash", "edit", "read", "write")]
+    here, other = asked(tools, "one"), asked([tool for tool in tools if tool.name not in left_out], "two")
+    (point,) = [p for p in declared.anchors(here) if p.edge == edge]
+    assert point.position == shared(here.prompt.tokens, other.prompt.tokens)
+    assert not [p for p in declared.anchors(other) if p.edge == edge]
+
+
+def test_a_head_forks_behind_its_header_from_another_head(hybrid: Language) -> None:
+    declared = EditPolicy.compose({**BASE, "keep": [{"edge": "head.start", "class": "prompt"}]}, hybrid.template)
+    points = [p for p in declared.anchors(turn(hybrid, system("S"), user("u"))) if p.edge == "head.start"]
+    assert [hybrid.decode(hybrid.render(Conversation((system("T"),))).tokens[: p.position]) for p in points] == [
+        "<|im_start|>system\n"
+    ]
+
+
+def test_a_client_that_declares_nothing_may_send_back_another_answer(hybrid: Language) -> None:
+    policy = EditPolicy.compose(None, hybrid.template)
+    here = turn(hybrid, system("S"), user("u"))
+    other = hybrid.render(Conversation((system("S"), user("u"), said("mine"), user("more"))))
+    assert shared(here.prompt.tokens, other.tokens) in [p.position for p in policy.anchors(here)]
 
 
 def test_edges_that_a_prompt_does_not_have_give_no_points(hybrid: Language) -> None:
