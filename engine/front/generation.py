@@ -170,12 +170,13 @@ class Generation:
                 self.usage.output = len(self._ids)
         if stops.hit is not None:
             reason = "stop_string"
-        elif reason == "stop":
+        elif reason in ("stop", "length"):
             if parser is not None:
                 self._replied(
                     tuple(b for b in self.answer.blocks() if ask.shows_thinking or not isinstance(b, Thinking))
                 )
-            reason = "tool_use" if self.answer.tool_calls else "stop"
+            if reason == "stop" and self.answer.tool_calls:
+                reason = "tool_use"
         self._finish(reason)
         yield Finished(reason, stops.hit, self.usage)
 
@@ -192,7 +193,7 @@ class Generation:
             self._finish("client_gone")
 
     def _replied(self, blocks: tuple[Block, ...]) -> None:
-        """The reply is complete, and the client has `blocks` of it: what may follow is worked out beside the loop."""
+        """The reply ended, and the client has `blocks` of it: what may follow is worked out beside the loop."""
         front, origin, prepared = self.front, self._origin, self._prepared
         assert origin is not None and prepared is not None
         front.language.remember(blocks, self._ids, prepared.prompt.tokens)

@@ -67,6 +67,7 @@ class EchoMemory:
         """Keep `ids`, generated after `prompt`, for the turn that `blocks` came from.
 
         Short answers repeat, and not always in the same tokens: the prompt tells them apart. An empty prompt is unknown.
+        An answer that was cut inside a call is not kept: half a call is nothing to continue from.
         """
         kept = list(ids)
         while kept and kept[-1] in self._stop_ids:
@@ -75,6 +76,8 @@ class EchoMemory:
         if not merged or not kept:
             return
         echo = self._measure(merged, kept)
+        if len(kept) == len(ids) and self._ends_in_call(echo.text):
+            return
         size = 40 * len(kept) + 4 * len(echo.text) + 300
         by_id, by_content = _key(merged, True), _key(merged, False)
         if prompt:
@@ -115,6 +118,10 @@ class EchoMemory:
             ends.append(next((i + 1 for i, offset in enumerate(offsets) if offset >= position), len(ids)))
         ends[-1] = len(ids)
         return Echo(tuple(ids), text, tuple(ends))
+
+    def _ends_in_call(self, text: str) -> bool:
+        marks = self._markers["tool_call"]
+        return text.rfind(marks.open) > text.rfind(marks.close)
 
     def _end(self, text: str, start: int, block: Block, following: Block | None) -> int:
         if isinstance(block, Text):

@@ -88,6 +88,21 @@ def test_reuse_reaches_the_point_where_two_turns_differ(engine: Engine) -> None:
             assert record["broke_at"]["message"] == 3 and record["broke_at"]["kind"] == "user"
 
 
+def test_after_a_reply_that_reached_its_limit_nothing_is_replayed(engine: Engine) -> None:
+    client = Client(engine)
+    history: list[dict[str, Any]] = [{"role": "system", "content": "Text of a system with a limit. " * 20}]
+    before: dict[str, Any] = {}
+    for i in range(8):
+        history.append({"role": "user", "content": f"question {i} " * 20})
+        answer, record = client.ask(history, max_tokens=24, temperature=1.5, seed=i, reasoning_effort="none")
+        assert answer["choices"][0]["finish_reason"] == "length"
+        history.append(answer["choices"][0]["message"])
+        if i:
+            computed_before = before["prompt_tokens"] + before["output_tokens"] - 1  # the last was never an input
+            assert record["replayed_tokens"] == 0 and record["cached_tokens"] == computed_before
+        before = record
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_date_that_changes_in_the_system_text(engine: Engine, declared: bool) -> None:
     """Case 41: the first midnight finds a checkpoint where the client declared one, the second in any case."""

@@ -96,6 +96,28 @@ def test_the_next_prompt_extends_this_one_and_its_answer(fresh: Language, thinki
             assert position == len(following.tokens)
 
 
+def test_an_answer_that_was_cut_is_remembered_unless_inside_a_call(fresh: Language) -> None:
+    random.seed(3)
+    user = Message("user", (Text("go"),))
+    asked = Conversation((user,), (READ,), thinking=False)
+    prompt = fresh.render(asked)
+    call = ToolCall("unused", "read", '{"path": "x.py"}')
+    generated = shatter(fresh, fresh.script_tokens([Text("Let me see: 日本"), call], asked))[:-1]
+    for size in range(1, len(generated) + 1):
+        ids = generated[:size]
+        blocks = blocks_of(fresh, asked, ids)
+        fresh.remember(blocks, ids, prompt.tokens)
+        following = fresh.render(
+            Conversation((user, Message("assistant", tuple(blocks)), user), (READ,), thinking=False)
+        )
+        expected = prompt.tokens + ids
+        text = fresh.decode(ids)
+        if text.rfind("<tool_call>") > text.rfind("</tool_call>"):
+            assert following.tokens[: len(expected)] != expected
+        else:
+            assert following.tokens[: len(expected)] == expected, size
+
+
 def test_spans_inside_a_remembered_turn_follow_its_blocks(models_dir: Path) -> None:
     hybrid = Language.load(models_dir / "tiny-hybrid")
     blocks = [Thinking("hm"), Text("Reading."), ToolCall("callA", "read", '{"path": "a"}')]
