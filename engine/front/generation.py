@@ -171,10 +171,10 @@ class Generation:
         if stops.hit is not None:
             reason = "stop_string"
         elif reason in ("stop", "length"):
-            if parser is not None:
-                self._replied(
-                    tuple(b for b in self.answer.blocks() if ask.shows_thinking or not isinstance(b, Thinking))
-                )
+            blocks = tuple(b for b in self.answer.blocks() if ask.shows_thinking or not isinstance(b, Thinking))
+            half = reason == "length" and (not blocks or isinstance(blocks[-1], Thinking))  # no thought ends like that
+            if parser is not None and not half:
+                self._replied(blocks)
             if reason == "stop" and self.answer.tool_calls:
                 reason = "tool_use"
         self._finish(reason)
