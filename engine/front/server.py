@@ -27,8 +27,8 @@ from engine.memory import planner
 from engine.memory.plan import Settings as PlanSettings
 from engine.prompt.language import Language
 from engine.settings import Settings
-from engine.weights.commands import PULLABLE
 from engine.weights.manifest import load_manifest
+from engine.weights.store import PULLABLE
 
 DRAIN_S = 20
 # A start that fails for good is answered on /ready for this long before the process ends with the same words.

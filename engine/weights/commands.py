@@ -12,10 +12,9 @@ from typing import Any, NoReturn
 
 from engine.errors import BadRequest, FtError, NotFound, WeightsError
 from engine.weights.manifest import Manifest, Progress, load_manifest, verify
-from engine.weights.store import check_name, find_model, model_names
+from engine.weights.store import PULLABLE, check_name, find_model, model_names
 
 FORMATS = ("q8_0", "bf16", "f32")
-PULLABLE = ("smollm2-moe",)
 _EXIT_FAILED, _EXIT_USAGE, _EXIT_ABSENT = 1, 2, 3
 
 

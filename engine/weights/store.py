@@ -8,6 +8,7 @@ from pathlib import Path
 from engine.errors import BadRequest, NotFound
 from engine.weights.manifest import MANIFEST_FILE
 
+PULLABLE = ("smollm2-moe",)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -27,7 +28,7 @@ def find_model(models_dir: Path | str, name_or_dir: str) -> Path:
     if ("/" in name_or_dir or path.is_absolute()) and path.is_dir():
         return path.resolve()
     names = model_names(models_dir)
-    known = f"Available: {', '.join(names)}." if names else "No model is here yet: ft models pull smollm2-moe"
+    known = f"Available: {', '.join(names)}." if names else f"No model is here yet: ft models pull {PULLABLE[0]}"
     raise NotFound(f"There is no model {name_or_dir!r} in {models_dir}.", known)
 
 

@@ -27,11 +27,10 @@ def run_agent(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> int:
     """
     terminal = _foreground_terminal()
     saved = _terminal_settings(terminal)
-    with _handlers() as forward_to:
+    with _handlers() as passing:
         process = _start(argv, env, cwd, terminal)
-        group = terminal is not None
-        forward_to.append((process.pid, group))
         try:
+            passing.begin(process.pid, group=terminal is not None)
             status = _wait(process, terminal)
         finally:
             if terminal is not None:
@@ -114,37 +113,51 @@ def _start_error(error: OSError, program: str, cwd: Path) -> FtError:
     return AgentCannotRun(f"{program} cannot run: {reason}.", "Reinstall the agent, see: ft doctor")
 
 
-@contextlib.contextmanager
-def _handlers() -> Iterator[list[tuple[int, bool]]]:
-    """While the agent runs: INT and QUIT are its business alone, TERM and HUP are passed on to what the list names.
+class _Passing:
+    """Passes signals on to the agent. One that comes while the agent is being started is kept until its pid is known:
+    ending here instead would leave an agent that nobody waits for."""
 
-    Handlers rather than SIG_IGN, because an ignored signal would stay ignored in the child. Before there is a child,
-    TERM and HUP end us.
+    def __init__(self) -> None:
+        self._target: tuple[int, bool] | None = None
+        self._kept: list[int] = []
+
+    def begin(self, pid: int, group: bool) -> None:
+        self._target = pid, group
+        for number in self._kept:
+            self.forward(number, None)
+
+    def forward(self, number: int, frame: FrameType | None) -> None:
+        if self._target is None:
+            self._kept.append(number)
+            return
+        pid, group = self._target
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            (os.killpg if group else os.kill)(pid, number)
+
+
+@contextlib.contextmanager
+def _handlers() -> Iterator[_Passing]:
+    """While the agent runs: INT and QUIT are its business alone, TERM and HUP are passed on to it.
+
+    Handlers rather than SIG_IGN, because an ignored signal would stay ignored in the child.
     """
-    targets: list[tuple[int, bool]] = []
+    passing = _Passing()
 
     def nothing(number: int, frame: FrameType | None) -> None:
         return None
 
-    def forward(number: int, frame: FrameType | None) -> None:
-        if not targets:
-            raise SystemExit(128 + number)
-        for pid, group in targets:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                (os.killpg if group else os.kill)(pid, number)
-
     wanted: dict[signal.Signals, _Handler] = {
         signal.SIGINT: nothing,
         signal.SIGQUIT: nothing,
-        signal.SIGTERM: forward,
-        signal.SIGHUP: forward,
+        signal.SIGTERM: passing.forward,
+        signal.SIGHUP: passing.forward,
     }
     before: dict[signal.Signals, Any] = {}
     for number, handler in wanted.items():
         if signal.getsignal(number) is not signal.SIG_IGN:  # an inherited nohup stays
             before[number] = signal.signal(number, handler)
     try:
-        yield targets
+        yield passing
     finally:
         for number, old in before.items():
             signal.signal(number, old)

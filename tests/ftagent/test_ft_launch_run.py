@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from ftagent.launch import run
+
 FAKE_FT = [sys.executable, "-P", str(Path(__file__).with_name("fake_ft.py"))]
 
 pytestmark = pytest.mark.usefixtures("pulled")
@@ -268,6 +270,21 @@ def test_terminated_is_forwarded_and_143(sandbox) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
     assert process.returncode == 143
+
+
+def test_a_signal_while_the_agent_is_being_started_reaches_it(tmp_path, monkeypatch) -> None:
+    """The window between the child's start and our knowing its pid."""
+    started = run._start
+
+    def start_and_be_terminated(*arguments: object) -> object:
+        process = started(*arguments)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(run, "_start", start_and_be_terminated)
+    before = signal.getsignal(signal.SIGTERM)
+    assert run.run_agent([sys.executable, "-c", "import time; time.sleep(30)"], dict(os.environ), tmp_path) == 143
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_terminated_agent_may_choose_its_own_code(sandbox) -> None:
