@@ -76,10 +76,11 @@ class Anchors:
             if strips:
                 self._add_keep(templated, keep, add)
         for mark in self.turn.marks:
-            head = mark[0] < places.outline.head
-            add(places.mark_end(mark), "head" if head else "live", 2, "mark")
+            head, position = mark[0] < places.outline.head, places.mark_end(mark)
+            position = self._end() if position == self.turn.prompt.end else position
+            add(position, "head" if head else "live", 2, "mark")
         self._add_hints(places, add)
-        end = self.turn.prompt.end
+        end = self._end()
         if end not in found:
             add(end, "prompt", 1, "prompt.end")
         return [found[position] for position in sorted(found)]
@@ -135,6 +136,20 @@ class Anchors:
             kind = "head" if edge.kind in ("head", "system", "input", "first") else "frontier"
             add(self._position(places, edge, rule), kind, 2, edge.text)
 
+    def _end(self) -> int:
+        """The prompt's end, behind what the answer's header and that of another user message have in common."""
+        end, spelling = self.turn.prompt.end, self.template.spelling
+        if spelling is None or not self._user_may_follow():
+            return end
+        return end + shared(spelling.header("user"), self.turn.prompt.tokens[end : end + 64])
+
+    def _user_may_follow(self) -> bool:
+        """Whether a user message may take the place of an answer: the request for a summary, or the summary itself."""
+        if self.declaration.echo_thinking == "drop_all":
+            return False
+        keeps_users = any(rule.op == "summarize" and rule.tail.users is not None for rule in self.rules)
+        return keeps_users or self.declaration.compacts_in_session
+
     def _rule_at(self, edge: Edge) -> Rule | None:
         """The rule that forks at an edge."""
         known = [*self.rules, *self.template.rules]
@@ -178,9 +193,10 @@ class Anchors:
         if edge.kind == "head" or (edge.kind in ("turn", "user") and edge.side == "start" and edge.block is None):
             return "user"
         if edge.kind == "turn" and edge.side == "end":
-            return "past_answer" if strips else "answer" if drops != "verbatim" else ""
-        if edge.kind == "prompt" and drops == "drop_all":
-            return "answer"
+            verbatim = "user" if self._user_may_follow() else ""
+            return "past_answer" if strips else "answer" if drops != "verbatim" else verbatim
+        if edge.kind == "prompt":
+            return "answer" if drops == "drop_all" else "user" if self._user_may_follow() else ""
         if edge.kind in ("last", "tail") and rule is not None and rule.op == "move_tail":
             return "past_answer" if strips else "answer"
         return ""

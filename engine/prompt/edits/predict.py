@@ -98,7 +98,8 @@ class Predictor:
             kept = self._kept_users(rule, whole, place, values)
             if question and edge.kind != "summary":
                 kept = [*kept, Message("user", (Text(question),))]
-            conversation = ops.summarize(whole, place, kept)
+            begun = [] if question or not kept else [Message("user", ())]  # the summary is a message of its own
+            conversation = ops.summarize(whole, place, [*kept, *begun])
             return Prediction(rule.id, edge.text, conversation, "assistant" if question else "user")
         return None
 

@@ -363,7 +363,24 @@ def test_compaction_keeps_the_newest_user_messages_where_declared(hybrid: Langua
     compact = rule("summarize", "head.end", known="reply", tail={"users": "6", "place": "before_summary"})
     here = turn(hybrid, system("S"), user("o" * 40), said("a"), user("m" * 12), said("b"), user("n" * 12))
     found = policy(rule=[compact]).predict(here, REPLY, 1)[0]
-    assert found.conversation.messages == (system("S"), user("m" * 12), user("n" * 12))
+    assert found.conversation.messages == (system("S"), user("m" * 12), user("n" * 12), Message("user", ()))
+    told = hybrid.render(replace(here.conversation, messages=(*found.conversation.messages[:-1], user("So far: x"))))
+    certain = hybrid.certain(found)
+    assert told.tokens[: len(certain)] == certain
+    assert hybrid.decode(certain).endswith("n<|im_end|>\n<|im_start|>user\n")
+
+
+def test_ends_lie_behind_what_an_answer_and_another_user_message_share(hybrid: Language) -> None:
+    edges = [{"edge": "turn[-1].query.end", "class": "turn"}, {"edge": "prompt.end", "class": "live"}]
+    here = turn(hybrid, system("S"), user("q"), said("a", "c"), results(c="r"), marks=((3, 0),))
+    keeping = rule("summarize", "head.end", known="reply", tail={"users": "6", "place": "before_summary"})
+    served = replace(hybrid.template, thinking="all", keeps=())
+    in_session = {"kind": "compaction", "match": {"last_block_re": "^Summarise"}, "head": "session"}
+    for sections in ({"rule": [keeping]}, {"side": [in_session]}):
+        points = EditPolicy.compose({**BASE, "keep": edges, **sections}, served).anchors(here)
+        before = {p.edge: hybrid.decode(here.prompt.tokens[: p.position]) for p in points}
+        assert set(before) >= {"turn[-1].query.end", "prompt.end"} and "mark" not in before
+        assert all(before[edge["edge"]].endswith("<|im_end|>\n<|im_start|>") for edge in edges), sections
 
 
 def test_hints_are_applied_when_they_say(hybrid: Language) -> None:
