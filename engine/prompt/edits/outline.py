@@ -85,10 +85,6 @@ class Outline:
         """The first assistant message behind `message`."""
         return next((i for i in range(message + 1, len(self.messages)) if self.messages[i].role == "assistant"), None)
 
-    def turn_of(self, message: int) -> int:
-        """Which turn a message belongs to; -1 before the first."""
-        return sum(1 for start in self.queries if start <= message) - 1
-
 
 @dataclass(frozen=True, slots=True)
 class Select:
