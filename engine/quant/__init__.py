@@ -1,7 +1,8 @@
 """Weight formats: one file each, found by listing this folder. Every file is the numpy oracle of one kernel layout.
 
-A format module has `FORMAT` (its name), `quantise(w)` and `dequantise(q)` (numpy, [n, k] fp32 to codes and back), `pack(w)`
-(kernel layout bytes) and `unpack(bytes, n, k)` (the exact fp32 values the kernels multiply with).
+A matrix [n, k] has three forms: fp32 values; codes (a format's arrays, rows first, so that rows can be picked and joined without
+touching a value); and the bytes that kernels read. `quantise` and `dequantise` go between the first two, `lay` and `lift` between
+the last two. Only `quantise` loses anything.
 """
 
 from __future__ import annotations
@@ -26,10 +27,16 @@ class Format(Protocol):
     FORMAT: str
 
     def quantise(self, w: Floats) -> Any:
-        """[n, k] fp32 -> the format's codes, k a multiple of 32."""
+        """[n, k] fp32 -> codes; k a multiple of 32."""
 
     def dequantise(self, codes: Any) -> Floats:
         """Codes -> [n, k] fp32, exactly the represented values."""
+
+    def lay(self, codes: Any) -> Bytes:
+        """Codes -> kernel layout. Rows are filled up with zeros to a multiple of 16."""
+
+    def lift(self, data: Bytes, n: int, k: int) -> Any:
+        """Kernel layout -> codes, with the rows and inputs that fill up the layout."""
 
     def pack(self, w: Floats) -> Bytes:
         """[n, k] fp32 -> kernel layout."""

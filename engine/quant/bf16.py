@@ -22,13 +22,21 @@ def dequantise(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
     return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def pack(w: NDArray[np.float32]) -> NDArray[np.uint8]:
-    codes = quantise(_grid.padded(w))
-    pairs = codes.reshape(-1, _grid.GROUP, codes.shape[1] // 2, 2).transpose(0, 2, 1, 3)
+def lay(codes: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    full = _grid.filled(codes, -len(codes) % _grid.GROUP, -codes.shape[1] % _grid.BLOCK)
+    pairs = full.reshape(-1, _grid.GROUP, full.shape[1] // 2, 2).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(pairs).view(np.uint8).reshape(-1)
 
 
-def unpack(data: NDArray[np.uint8], n: int, k: int) -> NDArray[np.float32]:
+def lift(data: NDArray[np.uint8], n: int, k: int) -> NDArray[np.uint16]:
     groups, inputs = _grid.size(n, k)
-    pairs = np.frombuffer(data.tobytes(), np.uint16).reshape(groups, inputs // 2, _grid.GROUP, 2)
-    return _grid.cut(dequantise(pairs.transpose(0, 2, 1, 3).reshape(-1, inputs)), n, k)
+    pairs = np.ascontiguousarray(data).view(np.uint16).reshape(groups, inputs // 2, _grid.GROUP, 2)
+    return pairs.transpose(0, 2, 1, 3).reshape(-1, inputs)
+
+
+def pack(w: NDArray[np.float32]) -> NDArray[np.uint8]:
+    return lay(quantise(w))
+
+
+def unpack(data: NDArray[np.uint8], n: int, k: int) -> NDArray[np.float32]:
+    return _grid.cut(dequantise(lift(data, n, k)), n, k)

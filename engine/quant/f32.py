@@ -18,13 +18,21 @@ def dequantise(codes: NDArray[np.float32]) -> NDArray[np.float32]:
     return codes
 
 
-def pack(w: NDArray[np.float32]) -> NDArray[np.uint8]:
-    full = _grid.padded(w)
+def lay(codes: NDArray[np.float32]) -> NDArray[np.uint8]:
+    full = _grid.padded(codes)
     groups = full.reshape(-1, _grid.GROUP, full.shape[1]).transpose(0, 2, 1)
     return np.ascontiguousarray(groups).view(np.uint8).reshape(-1)
 
 
-def unpack(data: NDArray[np.uint8], n: int, k: int) -> NDArray[np.float32]:
+def lift(data: NDArray[np.uint8], n: int, k: int) -> NDArray[np.float32]:
     groups, inputs = _grid.size(n, k)
-    lanes = np.frombuffer(data.tobytes(), np.float32).reshape(groups, inputs, _grid.GROUP)
-    return _grid.cut(lanes.transpose(0, 2, 1).reshape(-1, inputs), n, k)
+    lanes = np.ascontiguousarray(data).view(np.float32).reshape(groups, inputs, _grid.GROUP)
+    return lanes.transpose(0, 2, 1).reshape(-1, inputs)
+
+
+def pack(w: NDArray[np.float32]) -> NDArray[np.uint8]:
+    return lay(quantise(w))
+
+
+def unpack(data: NDArray[np.uint8], n: int, k: int) -> NDArray[np.float32]:
+    return _grid.cut(dequantise(lift(data, n, k)), n, k)

@@ -13,11 +13,11 @@ from . import _grid
 FORMAT = "q8_0"
 BLOCK_BYTES = 2 * _grid.GROUP + _grid.GROUP * _grid.BLOCK
 
-Codes = tuple[NDArray[np.float16], NDArray[np.int8]]
+Codes = tuple[NDArray[np.float16], NDArray[np.int8]]  # scales [n, k / 32], codes [n, k / 32, 32]
 
 
 def quantise(w: NDArray[np.float32]) -> Codes:
-    """(scales [n, k / 32], codes [n, k / 32, 32]); halves are rounded away from zero, by the scale before it is rounded."""
+    """Halves are rounded away from zero, by the scale before it is rounded."""
     blocks = w.astype(np.float32).reshape(w.shape[0], -1, _grid.BLOCK)
     scale = np.abs(blocks).max(axis=-1, keepdims=True) / np.float32(127)
     inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
@@ -33,24 +33,23 @@ def dequantise(codes: Codes) -> NDArray[np.float32]:
     return values.reshape(values.shape[0], -1)
 
 
+def lay(codes: Codes) -> NDArray[np.uint8]:
+    scales, quants = codes
+    rows = -len(scales) % _grid.GROUP
+    parts = _grid.heads(_grid.filled(scales, rows, 0)), _grid.quads(_grid.filled(quants, rows, 0))
+    return np.concatenate(parts, axis=-1).reshape(-1)
+
+
+def lift(data: NDArray[np.uint8], n: int, k: int) -> Codes:
+    groups, inputs = _grid.size(n, k)
+    blocks = data.reshape(groups, inputs // _grid.BLOCK, BLOCK_BYTES)
+    head = 2 * _grid.GROUP
+    return _grid.unheads(blocks[..., :head], np.float16), _grid.unquads(blocks[..., head:]).view(np.int8)
+
+
 def pack(w: NDArray[np.float32]) -> NDArray[np.uint8]:
-    full = _grid.padded(w)
-    scales, quants = quantise(full)
-    groups, blocks = full.shape[0] // _grid.GROUP, full.shape[1] // _grid.BLOCK
-    out = np.empty((groups, blocks, BLOCK_BYTES), dtype=np.uint8)
-    heads = scales.reshape(groups, _grid.GROUP, blocks).transpose(0, 2, 1)
-    out[..., : 2 * _grid.GROUP] = np.ascontiguousarray(heads).view(np.uint8)
-    lanes = quants.reshape(groups, _grid.GROUP, blocks, 8, 4).transpose(0, 2, 3, 1, 4)
-    out[..., 2 * _grid.GROUP :] = np.ascontiguousarray(lanes).reshape(groups, blocks, -1).view(np.uint8)
-    return out.reshape(-1)
+    return lay(quantise(_grid.padded(w)))
 
 
 def unpack(data: NDArray[np.uint8], n: int, k: int) -> NDArray[np.float32]:
-    groups, inputs = _grid.size(n, k)
-    blocks = inputs // _grid.BLOCK
-    whole = data.reshape(groups, blocks, BLOCK_BYTES)
-    scales = np.frombuffer(whole[..., : 2 * _grid.GROUP].tobytes(), np.float16).reshape(groups, blocks, _grid.GROUP)
-    quants = np.frombuffer(whole[..., 2 * _grid.GROUP :].tobytes(), np.int8).reshape(groups, blocks, 8, _grid.GROUP, 4)
-    rows = quants.transpose(0, 3, 1, 2, 4).reshape(groups * _grid.GROUP, blocks, _grid.BLOCK)
-    heads = scales.transpose(0, 2, 1).reshape(groups * _grid.GROUP, blocks)
-    return _grid.cut(dequantise((heads, rows)), n, k)
+    return _grid.cut(dequantise(lift(data, n, k)), n, k)
