@@ -1,6 +1,7 @@
 """The fast tier's slot table: which (layer, expert) lies in which slot. Bookkeeping only; the executor copies.
 
-One table over all layers, least recently used goes first. This numpy version is the reference for any other.
+One table over all layers. Every slot has a priority, and the lowest goes first; who sets priorities is the policy. This
+numpy version is the reference for any other.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What one MoE layer of one step needs: `experts` are distinct, `slots` where each will lie, and `fills` says which of
-    them must be copied there first."""
+    """What one MoE layer of one step needs: `experts` are distinct and ascending, `rows` says how many rows routed to each,
+    `slots` where each will lie, and `fills` which of them must be copied there first. A slot of -1: not admitted, to be
+    computed in place."""
 
     experts: Ids
+    rows: Ids
     slots: Ids
     fills: npt.NDArray[np.bool_]
 
     @property
     def misses(self) -> int:
-        return int(self.fills.sum())
+        """Experts that were not in a slot, whether filled or computed in place."""
+        return int(self.fills.sum()) + int((self.slots < 0).sum())
 
 
 class SlotTable:
@@ -44,28 +48,35 @@ class SlotTable:
     def slots(self) -> int:
         return len(self.holder)
 
-    def admit(self, layer: int, routed: Ids) -> Admission:
-        """Give every distinct expert among `routed` a slot; mutates the table as if the fills had been made.
+    def admit(self, layer: int, routed: npt.NDArray[np.integer], fills_allowed: int | None = None) -> Admission:
+        """Give the distinct experts among `routed` slots; mutates the table as if the fills had been made.
 
-        Slots used by this admission are never its victims. Raises ValueError when more are needed than exist.
+        Slots used by this admission are never its victims. With `fills_allowed`, at most so many misses are given one:
+        those with the most rows, then those worth most to the policy. Raises ValueError when more slots are needed
+        than exist.
         """
-        experts = np.unique(routed)
-        if len(experts) > self.slots:
+        experts, rows = np.unique(routed, return_counts=True)
+        experts = experts.astype(np.int64)
+        placed = self.slot_of[layer, experts]
+        missing = np.flatnonzero(placed < 0)
+        fills = np.zeros(len(experts), dtype=np.bool_)
+        if fills_allowed is not None and fills_allowed < len(missing):
+            missing = np.sort(missing[np.argsort(-rows[missing], kind="stable")[: max(0, fills_allowed)]])
+        if np.count_nonzero(placed >= 0) + len(missing) > self.slots:
             raise ValueError(f"{len(experts)} experts routed at once, {self.slots} slots")
         self._clock += 1
-        placed = self.slot_of[layer, experts]
-        fills = placed < 0
-        self.stamp[placed[~fills]] = self._clock
-        misses = experts[fills]
-        if len(misses):
-            victims = self._least_recent(len(misses))
+        self.stamp[placed[placed >= 0]] = self._clock
+        if len(missing):
+            victims = self._least_recent(len(missing))
             evicted = self.holder[victims]
             self.slot_of.reshape(-1)[evicted[evicted >= 0]] = -1
+            misses = experts[missing]
             self.holder[victims] = layer * self.slot_of.shape[1] + misses
             self.slot_of[layer, misses] = victims
             self.stamp[victims] = self._clock
-            placed[fills] = victims
-        return Admission(experts, placed, fills)
+            placed[missing] = victims
+            fills[missing] = True
+        return Admission(experts, rows, placed, fills)
 
     def _least_recent(self, n: int) -> Ids:
         """The n slots with the oldest stamps, lower slots first among equals; never one stamped by this admission."""
