@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-from engine.kernels.contract import Packed, expert_layout, packed_bytes
+from engine.kernels.contract import ExpertShape, Packed, packed_bytes
 from engine.memory.plan import Settings
 from engine.memory.planner import plan_model
 from engine.protocol import Sampling
@@ -107,7 +107,7 @@ def transformers_model(directory: Path, loaded: Loaded, weights: Weights) -> Any
         state[f"{hf}.post_attention_layernorm.weight"] = dense(f"{ours}.ffn_norm")
         state[f"{hf}.mlp.gate.weight"] = dense(f"{ours}.moe.router")
         format, hidden, width = loaded.manifest.banks[0].format, geometry.hidden_size, geometry.expert_width
-        down_at = expert_layout(hidden, width, format)[1]
+        down_at = ExpertShape(hidden, width, format).down_offset
         for name, at, n, k in (("gate_up", 0, 2 * width, hidden), ("down", down_at, hidden, width)):
             size = packed_bytes(n, k, format)
             experts = [ops.unpack(Packed(expert[at : at + size], format, n, k)) for expert in bank]

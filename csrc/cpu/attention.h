@@ -71,7 +71,7 @@ FT_INLINE void transpose8(const float* in, int64_t in_stride, float* out, int64_
 }
 
 struct Span {
-  int64_t seq, first, rows, head, part0, part1;  // rows [first, first + rows) of the batch
+  int64_t seq, first, rows, head, part0, part1;  // rows [first, first + rows) of the batch, parts [part0, part1)
 };
 
 struct Attention {
@@ -80,19 +80,23 @@ struct Attention {
   const float* q;
   int64_t heads, kv_heads, dim, padded, group;
   float scale;
+  int64_t window;      // keys a row sees, or 0 for all
+  const float* sinks;  // [heads] or nullptr
   float* out;
   float* parts;  // [rows * heads][most_parts][padded + 2], only when spans cover single parts
-  int64_t most_parts;
+  int64_t first_part, most_parts;
 };
+
+FT_INLINE int64_t first_key(int64_t position, int64_t window) { return window == 0 || position < window ? 0 : position + 1 - window; }
 
 // Working memory of one task for `count` (row, head) queries.
 struct Work {
   float *keys, *keys_t, *values, *q, *acc, *total, *p, *m, *l, *total_m, *total_l;
-  int64_t *position, *active;
+  int64_t *position, *start, *active;
 };
 
 FT_INLINE int64_t work_bytes(int64_t count, int64_t padded) {
-  return (3 * kKeys * padded + 3 * count * padded + count * kKeys + 4 * count) * 4 + 2 * count * 8 + 64;
+  return (3 * kKeys * padded + 3 * count * padded + count * kKeys + 4 * count) * 4 + 3 * count * 8 + 64;
 }
 
 FT_INLINE Work lay_out(void* memory, int64_t count, int64_t padded) {
@@ -115,7 +119,8 @@ FT_INLINE Work lay_out(void* memory, int64_t count, int64_t padded) {
   w.total_m = take(count);
   w.total_l = take(count);
   w.position = (int64_t*)(((uintptr_t)at + 7) / 8 * 8);
-  w.active = w.position + count;
+  w.start = w.position + count;
+  w.active = w.start + count;
   return w;
 }
 
@@ -133,9 +138,10 @@ FT_INLINE void load_vector(const uint8_t* from, bool bf16, int64_t dim, float* o
   }
 }
 
-static void load_keys(const Attention& a, int64_t seq, int64_t head, int64_t begin, int64_t end, Work& w) {
+// Keys before `low` are seen by no row of the span; their pages may have been given away.
+static void load_keys(const Attention& a, int64_t seq, int64_t head, int64_t begin, int64_t low, int64_t end, Work& w) {
   for (int64_t j = 0; j < kKeys; ++j) {
-    if (begin + j < end) {
+    if (begin + j >= low && begin + j < end) {
       load_vector(kv_at(a.b, a.layer, seq, begin + j, 0, head, a.kv_heads, a.dim), a.b.kv_bf16, a.dim, w.keys + j * a.padded);
       load_vector(kv_at(a.b, a.layer, seq, begin + j, 1, head, a.kv_heads, a.dim), a.b.kv_bf16, a.dim, w.values + j * a.padded);
     } else {
@@ -168,7 +174,8 @@ FT_INLINE void score(const Attention& a, Work& w, const int64_t* ids) {
 }
 
 // Turns scores into probabilities relative to the new maximum; returns the factor for what was summed before.
-FT_INLINE float soften(float* p, int64_t count, float& m, float& l) {
+FT_INLINE float soften(float* p, int64_t first, int64_t count, float& m, float& l) {
+  for (int64_t j = 0; j < first; ++j) p[j] = -__builtin_inff();
   for (int64_t j = count; j < kKeys; ++j) p[j] = -__builtin_inff();
   V a = load(p), b = load(p + 16);
   float top = largest(max(a, b));
@@ -183,18 +190,28 @@ FT_INLINE float soften(float* p, int64_t count, float& m, float& l) {
   return factor;
 }
 
-// acc = acc * factor + sum of p[j] * value[j] in the order of j, for N queries and C vectors of the head.
+// acc = acc * factor + sum of p[j] * value[j] in the order of j from `firsts` to `counts`, for N queries and C vectors of the head.
 template <int N, int C>
-FT_INLINE void gather(const Attention& a, Work& w, const int64_t* ids, const float* factor, const int64_t* counts, int64_t column) {
+FT_INLINE void gather(const Attention& a, Work& w, const int64_t* ids, const float* factor, const int64_t* firsts,
+                      const int64_t* counts, int64_t column) {
   V acc[N][C];
-  int64_t common = counts[0];
+  int64_t from = firsts[0], common = counts[0];
+  for (int n = 1; n < N; ++n) {
+    if (firsts[n] > from) from = firsts[n];
+    if (counts[n] < common) common = counts[n];
+  }
+  if (from > common) from = common;
 #pragma GCC unroll 4
   for (int n = 0; n < N; ++n) {
-    if (counts[n] < common) common = counts[n];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) acc[n][c] = mul(load(w.acc + ids[n] * a.padded + column + 16 * c), set1(factor[n]));
+    for (int64_t j = firsts[n]; j < from; ++j) {
+      V pv = set1(w.p[ids[n] * kKeys + j]);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) acc[n][c] = fma(pv, load(w.values + j * a.padded + column + 16 * c), acc[n][c]);
+    }
   }
-  for (int64_t j = 0; j < common; ++j) {
+  for (int64_t j = from; j < common; ++j) {
     V v[C];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) v[c] = load(w.values + j * a.padded + column + 16 * c);
@@ -207,7 +224,7 @@ FT_INLINE void gather(const Attention& a, Work& w, const int64_t* ids, const flo
   }
 #pragma GCC unroll 4
   for (int n = 0; n < N; ++n) {
-    for (int64_t j = common; j < counts[n]; ++j) {
+    for (int64_t j = common > firsts[n] ? common : firsts[n]; j < counts[n]; ++j) {
       V pv = set1(w.p[ids[n] * kKeys + j]);
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) acc[n][c] = fma(pv, load(w.values + j * a.padded + column + 16 * c), acc[n][c]);
@@ -220,16 +237,17 @@ FT_INLINE void gather(const Attention& a, Work& w, const int64_t* ids, const flo
 template <int N>
 FT_INLINE void absorb(const Attention& a, Work& w, const int64_t* ids, int64_t begin) {
   float factor[N];
-  int64_t counts[N];
+  int64_t firsts[N], counts[N];
   score<N>(a, w, ids);
   for (int n = 0; n < N; ++n) {
     int64_t q = ids[n];
     counts[n] = w.position[q] + 1 - begin < kKeys ? w.position[q] + 1 - begin : kKeys;
-    factor[n] = soften(w.p + q * kKeys, counts[n], w.m[q], w.l[q]);
+    firsts[n] = w.start[q] > begin ? w.start[q] - begin : 0;
+    factor[n] = soften(w.p + q * kKeys, firsts[n], counts[n], w.m[q], w.l[q]);
   }
   int64_t column = 0;
-  for (; column + 16 * kColumns <= a.padded; column += 16 * kColumns) gather<N, kColumns>(a, w, ids, factor, counts, column);
-  for (; column < a.padded; column += 16) gather<N, 1>(a, w, ids, factor, counts, column);
+  for (; column + 16 * kColumns <= a.padded; column += 16 * kColumns) gather<N, kColumns>(a, w, ids, factor, firsts, counts, column);
+  for (; column < a.padded; column += 16) gather<N, 1>(a, w, ids, factor, firsts, counts, column);
 }
 
 // (m, l, acc) of the keys so far, merged with those of the next part.
@@ -242,46 +260,53 @@ FT_INLINE void merge(float& m, float& l, float* acc, float part_m, float part_l,
   m = top;
 }
 
-FT_INLINE void finish(const Attention& a, int64_t row, int64_t head, float l, const float* acc) {
+FT_INLINE void finish(const Attention& a, int64_t row, int64_t head, float m, float l, float* acc) {
   float* out = a.out + (row * a.heads + head) * a.dim;
+  if (a.sinks != nullptr) {
+    const float sink = a.sinks[head], top = m > sink ? m : sink, keep = exp1(m - top);
+    l = __builtin_fmaf(l, keep, exp1(sink - top));
+    for (int64_t i = 0; i < a.padded; i += 16) store(acc + i, mul(load(acc + i), set1(keep)));
+  }
   for (int64_t i = 0; i < a.dim; i += 16) store_some(out + i, div(load(acc + i), set1(l)), a.dim - i);
 }
 
 static void attend(const Attention& a, const Span& s, int thread) {
   const int64_t count = s.rows * a.group;
   Work w = lay_out(pool::thread_scratch(thread, work_bytes(count, a.padded)), count, a.padded);
-  int64_t length = 0;
+  int64_t length = 0, low = INT64_MAX;
   for (int64_t i = 0; i < count; ++i) {
     int64_t row = s.first + i / a.group, head = s.head * a.group + i % a.group;
     w.position[i] = a.b.positions[row];
+    w.start[i] = first_key(w.position[i], a.window);
     if (w.position[i] + 1 > length) length = w.position[i] + 1;
+    if (w.start[i] < low) low = w.start[i];
     load_vector((const uint8_t*)(a.q + (row * a.heads + head) * a.dim), false, a.dim, w.q + i * a.padded);
   }
-  for (int64_t part = s.part0; part < s.part1 && part * kPart < length; ++part) {
+  for (int64_t part = low / kPart > s.part0 ? low / kPart : s.part0; part < s.part1 && part * kPart < length; ++part) {
     for (int64_t i = 0; i < count; ++i) {
       w.m[i] = -__builtin_inff();
       w.l[i] = 0;
       for (int64_t d = 0; d < a.padded; d += 16) store(w.acc + i * a.padded + d, zero());
     }
     int64_t end = (part + 1) * kPart < length ? (part + 1) * kPart : length;
-    for (int64_t begin = part * kPart; begin < end; begin += kKeys) {
-      load_keys(a, s.seq, s.head, begin, end, w);
+    for (int64_t begin = part * kPart > low ? part * kPart : low / kKeys * kKeys; begin < end; begin += kKeys) {
+      load_keys(a, s.seq, s.head, begin, low, end, w);
       int64_t active = 0, n = 0;
       for (int64_t i = 0; i < count; ++i)
-        if (w.position[i] >= begin) w.active[active++] = i;
+        if (w.position[i] >= begin && w.start[i] < begin + kKeys) w.active[active++] = i;
       for (; n + kTogether <= active; n += kTogether) absorb<kTogether>(a, w, w.active + n, begin);
       for (; n < active; ++n) absorb<1>(a, w, w.active + n, begin);
     }
     for (int64_t i = 0; i < count; ++i) {
-      if (w.position[i] < part * kPart) continue;
+      if (w.position[i] < part * kPart || w.start[i] >= (part + 1) * kPart) continue;
       float* acc = w.acc + i * a.padded;
       if (a.parts != nullptr) {
         int64_t row = s.first + i / a.group, head = s.head * a.group + i % a.group;
-        float* to = a.parts + ((row * a.heads + head) * a.most_parts + part) * (a.padded + 2);
+        float* to = a.parts + ((row * a.heads + head) * a.most_parts + part - a.first_part) * (a.padded + 2);
         to[0] = w.m[i];
         to[1] = w.l[i];
         __builtin_memcpy(to + 2, acc, a.padded * sizeof(float));
-      } else if (part == 0) {
+      } else if (part == w.start[i] / kPart) {
         w.total_m[i] = w.m[i];
         w.total_l[i] = w.l[i];
         __builtin_memcpy(w.total + i * a.padded, acc, a.padded * sizeof(float));
@@ -292,20 +317,24 @@ static void attend(const Attention& a, const Span& s, int thread) {
   }
   if (a.parts == nullptr)
     for (int64_t i = 0; i < count; ++i)
-      finish(a, s.first + i / a.group, s.head * a.group + i % a.group, w.total_l[i], w.total + i * a.padded);
+      finish(a, s.first + i / a.group, s.head * a.group + i % a.group, w.total_m[i], w.total_l[i],
+             w.total + i * a.padded);
 }
 
 static void attention(const Batch& b, int64_t layer, const float* q, int64_t heads, int64_t kv_heads, int64_t dim, float scale,
-                      float* out) {
-  Attention a{b, layer, q, heads, kv_heads, dim, (dim + 15) / 16 * 16, heads / kv_heads, scale, out, nullptr, 1};
+                      int64_t window, const float* sinks, float* out) {
+  Attention a{b, layer, q, heads, kv_heads, dim, (dim + 15) / 16 * 16, heads / kv_heads, scale, window, sinks, out, nullptr, INT64_MAX, 0};
   const int64_t queries = a.padded <= 128 ? 64 : 32, rows = queries / a.group < 1 ? 1 : queries / a.group;
   int64_t tiles = 0, keys = 0;
   for (int64_t s = 0; s < b.seqs; ++s) tiles += (b.row_start[s + 1] - b.row_start[s] + rows - 1) / rows;
+  int64_t last_part = 0;
   for (int64_t r = 0; r < b.rows; ++r) {
-    keys += b.positions[r] + 1;
-    int64_t parts = b.positions[r] / kPart + 1;
-    if (parts > a.most_parts) a.most_parts = parts;
+    int64_t start = first_key(b.positions[r], window);
+    keys += b.positions[r] + 1 - start;
+    if (start / kPart < a.first_part) a.first_part = start / kPart;
+    if (b.positions[r] / kPart > last_part) last_part = b.positions[r] / kPart;
   }
+  a.most_parts = last_part + 1 - a.first_part;
   const bool split = a.most_parts > 1 && tiles * kv_heads < 2 * pool::threads();
   if (split) a.parts = (float*)pool::shared_scratch(0, b.rows * heads * a.most_parts * (a.padded + 2) * sizeof(float));
   const int64_t pieces = split ? a.most_parts : 1;
@@ -315,17 +344,18 @@ static void attention(const Batch& b, int64_t layer, const float* q, int64_t hea
     for (int64_t last = b.row_start[s + 1]; last > b.row_start[s]; last -= rows) {  // the longest first, for balance
       int64_t first = last - rows > b.row_start[s] ? last - rows : b.row_start[s];
       for (int64_t h = 0; h < kv_heads; ++h)
-        for (int64_t p = 0; p < pieces; ++p) spans[count++] = {s, first, last - first, h, split ? p : 0, split ? p + 1 : a.most_parts};
+        for (int64_t p = 0; p < pieces; ++p) spans[count++] = {s, first, last - first, h, a.first_part + p, split ? a.first_part + p + 1 : last_part + 1};
     }
   parallel(count, keys * heads * a.padded <= kSmallWork, [&](int64_t i, int thread) { attend(a, spans[i], thread); });
   if (!split) return;
   parallel(b.rows * heads, b.rows * heads * a.most_parts * a.padded <= kSmallWork, [&](int64_t i, int) {
-    float* part = a.parts + i * a.most_parts * (a.padded + 2);
+    const int64_t position = b.positions[i / heads], from = first_key(position, window) / kPart;
+    float* part = a.parts + (i * a.most_parts + from - a.first_part) * (a.padded + 2);
     float m = part[0], l = part[1], *acc = part + 2;
-    for (int64_t p = 1; p <= b.positions[i / heads] / kPart; ++p) {
-      float* next = part + p * (a.padded + 2);
+    for (int64_t p = from + 1; p <= position / kPart; ++p) {
+      float* next = part + (p - from) * (a.padded + 2);
       merge(m, l, acc, next[0], next[1], next + 2, a.padded);
     }
-    finish(a, i / heads, i % heads, l, acc);
+    finish(a, i / heads, i % heads, m, l, acc);
   });
 }

@@ -34,7 +34,7 @@ FT_INLINE void parallel(int64_t count, bool small, const F& f) {
 
 const Kernels table = {
     FT_TEXT(FT_ISA), linear, rmsnorm, add_rmsnorm, silu_mul, sigmoid_mul, rope, write_kv,
-    attention,       conv,   delta_rule, route,    routed_experts, fma_loop, read_loop,
+    attention,       conv,   delta_rule, route,    routed_experts, combine, fma_loop, read_loop,
 };
 
 }  // namespace

@@ -23,15 +23,20 @@ struct Batch {
   int64_t snapshots;
 };
 
+enum Activation : int { kSilu = 0, kSwigluOai = 1 };
+
 struct Experts {
-  const float* x;           // [rows, hidden]
-  const int32_t* ids;       // [rows, top_k]
-  const float* weights;     // [rows, top_k]
-  const int64_t* addresses; // [experts]
-  int64_t rows, hidden, top_k, experts, width, down_offset;
+  const float* x;            // [rows, hidden]
+  const int32_t* ids;        // [rows, top_k]
+  const int64_t* addresses;  // [experts]; 0: not ours
+  int64_t rows, top_k, experts, hidden, width;
   int format;
-  float* out;  // [rows, hidden]
+  int64_t down_offset, bias_offset;  // bias_offset 0: no biases
+  int activation;
 };
+
+// Whether inputs of products with matrices that are not f32 are rounded to bf16.
+extern bool bf16_activations;
 
 struct Kernels {
   const char* name;
@@ -42,12 +47,14 @@ struct Kernels {
   void (*sigmoid_mul)(const float* x, const float* gate, int64_t rows, int64_t dim, int64_t gate_dim, float* out);
   void (*rope)(float* x, int64_t rows, int64_t heads, int64_t dim, const float* cos, const float* sin, int64_t half, const int32_t* positions);
   void (*write_kv)(const Batch& b, int64_t layer, const float* k, const float* v, int64_t kv_heads, int64_t dim);
-  void (*attention)(const Batch& b, int64_t layer, const float* q, int64_t heads, int64_t kv_heads, int64_t dim, float scale, float* out);
+  void (*attention)(const Batch& b, int64_t layer, const float* q, int64_t heads, int64_t kv_heads, int64_t dim, float scale,
+                    int64_t window, const float* sinks, float* out);
   void (*conv)(const Batch& b, int64_t layer, const float* x, int64_t channels, const float* w, int64_t width, int64_t state_offset, float* out);
   void (*delta_rule)(const Batch& b, int64_t layer, const float* q, const float* k, const float* v, const float* g, const float* beta,
                      int64_t k_heads, int64_t k_dim, int64_t v_heads, int64_t v_dim, float* out);
   void (*route)(const float* logits, int64_t rows, int64_t experts, int64_t top_k, bool renormalise, int32_t* ids, float* weights);
-  void (*experts)(const Experts& e);
+  void (*experts)(const Experts& e, float* parts);  // parts [rows, top_k, hidden]
+  void (*combine)(const float* parts, const float* weights, int64_t rows, int64_t top_k, int64_t hidden, float* out);
   float (*fma_loop)(int64_t count);                           // count multiply-adds of 16 lanes on every thread
   uint64_t (*read_loop)(const uint8_t* data, int64_t bytes);  // reads every whole 256 KiB once, shared by all threads
 };
@@ -63,5 +70,6 @@ void embedding(const int32_t* ids, int64_t rows, const uint8_t* packed, int64_t 
 
 bool has_avx2();
 bool has_avx512();
+bool has_bf16();
 
 }  // namespace ft

@@ -172,8 +172,27 @@ FT_INLINE int64_t groups_per_task(int64_t groups, int64_t rows, int format, int6
 constexpr int64_t kPanel = 64;                // rows whose inputs stay in the second-level cache
 constexpr int64_t kSmallWork = (int64_t)1 << 14;  // multiply-adds below which waking threads costs more than the work
 
+FT_INLINE V round_bf16(V v) {
+  alignas(64) uint32_t bits[16];
+  store((float*)bits, v);
+  for (int i = 0; i < 16; ++i) {
+    bool nan = (bits[i] & 0x7fffffff) > 0x7f800000;
+    bits[i] = (nan ? bits[i] | 0x400000 : bits[i] + 0x7fff + ((bits[i] >> 16) & 1)) & 0xffff0000;
+  }
+  return load(bits);
+}
+
+// A rounded copy of `count` values in a shared scratch slot.
+FT_INLINE const float* round_all(const float* x, int64_t count, int slot) {
+  float* out = (float*)pool::shared_scratch(slot, (count + 16) * sizeof(float));
+  for (int64_t i = 0; i < count; i += 16)
+    store(out + i, round_bf16(count - i >= 16 ? load(x + i) : load_n(x + i, (int)(count - i))));
+  return out;
+}
+
 static void linear(const float* x, int64_t rows, const uint8_t* w, int format, int64_t n, int64_t k, const float* bias,
                    float* out) {
+  if (bf16_activations && format != kF32) x = round_all(x, rows * k, 5);
   const int64_t groups = (n + 15) / 16, panels = (rows + kPanel - 1) / kPanel;
   const int64_t per = groups_per_task(groups, rows < kPanel ? rows : kPanel, format, k);
   const int64_t slices = (groups + per - 1) / per;

@@ -15,6 +15,9 @@
 namespace nb = nanobind;
 
 namespace ft {
+
+bool bf16_activations = false;
+
 namespace {
 
 using Address = uintptr_t;
@@ -66,8 +69,8 @@ void check_rows(const Batch& b) {
   for (int64_t s = 0; s < b.seqs; ++s) require(b.row_start[s] <= b.row_start[s + 1], "row_start must not fall");
 }
 
-// Every page that holds a key of this step lies inside the arena. `from_zero`: from the sequence's first token on.
-void check_pages(const Batch& b, int64_t layer, int64_t kv_heads, int64_t dim, bool from_zero) {
+// Every page that this step touches lies inside the arena: those of its rows, and of all keys they see where `reads`.
+void check_pages(const Batch& b, int64_t layer, int64_t kv_heads, int64_t dim, bool reads, int64_t window) {
   check_rows(b);
   require(layer >= 0, "layer must not be negative");
   const int64_t bytes = (layer + 1) * 2 * kv_heads * b.page_tokens * dim * (b.kv_bf16 ? 2 : 4);
@@ -80,7 +83,8 @@ void check_pages(const Batch& b, int64_t layer, int64_t kv_heads, int64_t dim, b
     }
     if (last < 0) continue;
     require(last / b.page_tokens < b.pages, "a position lies past the sequence's pages");
-    for (int64_t p = from_zero ? 0 : first / b.page_tokens; p <= last / b.page_tokens; ++p) {
+    if (reads) first = window == 0 || first < window ? 0 : first + 1 - window;
+    for (int64_t p = first / b.page_tokens; p <= last / b.page_tokens; ++p) {
       int64_t offset = b.page_offsets[s * b.pages + p];
       require(offset >= 0 && offset % 4 == 0 && offset + bytes <= b.arena_bytes, "a page lies outside the arena");
     }
@@ -136,15 +140,16 @@ void rope(Address x, int64_t rows, int64_t heads, int64_t dim, Address cos, Addr
 }
 
 void write_kv(const Batch& b, int64_t layer, Address k, Address v, int64_t kv_heads, int64_t dim) {
-  check_pages(b, layer, kv_heads, dim, false);
+  check_pages(b, layer, kv_heads, dim, false, 0);
   std::lock_guard lock(one_at_a_time);
   kernels->write_kv(b, layer, at<float>(k), at<float>(v), kv_heads, dim);
 }
 
-void attention(const Batch& b, int64_t layer, Address q, int64_t heads, int64_t kv_heads, int64_t dim, float scale, Address out) {
-  check_pages(b, layer, kv_heads, dim, true);
+void attention(const Batch& b, int64_t layer, Address q, int64_t heads, int64_t kv_heads, int64_t dim, float scale,
+               int64_t window, Address sinks, Address out) {
+  check_pages(b, layer, kv_heads, dim, true, window);
   std::lock_guard lock(one_at_a_time);
-  kernels->attention(b, layer, at<float>(q), heads, kv_heads, dim, scale, at<float>(out));
+  kernels->attention(b, layer, at<float>(q), heads, kv_heads, dim, scale, window, at<float>(sinks), at<float>(out));
 }
 
 void conv(const Batch& b, int64_t layer, Address x, int64_t channels, Address w, int64_t width, int64_t state_offset, Address out) {
@@ -167,16 +172,37 @@ void route(Address logits, int64_t rows, int64_t experts, int64_t top_k, bool re
   kernels->route(at<float>(logits), rows, experts, top_k, renormalise, at<int32_t>(ids), at<float>(weights));
 }
 
-void routed_experts(Address x, Address ids, Address weights, Address addresses, int64_t rows, int64_t hidden, int64_t top_k,
-                    int64_t experts, int64_t width, int64_t down_offset, int format, Address out) {
-  for (int64_t i = 0; i < rows * top_k; ++i) {
-    int32_t id = at<int32_t>(ids)[i];
-    require(id >= 0 && id < experts, "an expert id lies outside the address table");
-    require(at<int64_t>(addresses)[id] != 0, "a routed expert has no address");
-  }
+Experts routed(Address x, Address ids, Address addresses, int64_t rows, int64_t top_k, int64_t experts, int64_t hidden,
+               int64_t width, int format, int64_t down_offset, int64_t bias_offset, int activation) {
+  for (int64_t i = 0; i < rows * top_k; ++i)
+    require(at<int32_t>(ids)[i] >= 0 && at<int32_t>(ids)[i] < experts, "an expert id lies outside the address table");
+  return {at<float>(x), at<int32_t>(ids), at<int64_t>(addresses), rows, top_k, experts, hidden, width,
+          format, down_offset, bias_offset, activation};
+}
+
+void routed_experts(Address x, Address ids, Address addresses, int64_t rows, int64_t top_k, int64_t experts, int64_t hidden,
+                    int64_t width, int format, int64_t down_offset, int64_t bias_offset, int activation, Address weights,
+                    Address out) {
+  const Experts e =
+      routed(x, ids, addresses, rows, top_k, experts, hidden, width, format, down_offset, bias_offset, activation);
+  for (int64_t i = 0; i < rows * top_k; ++i) require(e.addresses[e.ids[i]] != 0, "a routed expert has no address");
   std::lock_guard lock(one_at_a_time);
-  kernels->experts({at<float>(x), at<int32_t>(ids), at<float>(weights), at<int64_t>(addresses), rows, hidden, top_k, experts, width,
-                    down_offset, format, at<float>(out)});
+  float* parts = static_cast<float*>(pool::shared_scratch(pool::kParts, rows * top_k * hidden * sizeof(float)));
+  kernels->experts(e, parts);
+  kernels->combine(parts, at<float>(weights), rows, top_k, hidden, at<float>(out));
+}
+
+void expert_outputs(Address x, Address ids, Address addresses, int64_t rows, int64_t top_k, int64_t experts, int64_t hidden,
+                    int64_t width, int format, int64_t down_offset, int64_t bias_offset, int activation, Address parts) {
+  const Experts e =
+      routed(x, ids, addresses, rows, top_k, experts, hidden, width, format, down_offset, bias_offset, activation);
+  std::lock_guard lock(one_at_a_time);
+  kernels->experts(e, at<float>(parts));
+}
+
+void combine(Address parts, Address weights, int64_t rows, int64_t top_k, int64_t hidden, Address out) {
+  std::lock_guard lock(one_at_a_time);
+  kernels->combine(at<float>(parts), at<float>(weights), rows, top_k, hidden, at<float>(out));
 }
 
 void pack_weight(Address w, int64_t n, int64_t k, int format, Address out) {
@@ -238,6 +264,11 @@ NB_MODULE(_cpu, m) {
   m.def("delta_rule", &delta_rule, NoGil());
   m.def("route", &route, NoGil());
   m.def("experts", &routed_experts, NoGil());
+  m.def("expert_outputs", &expert_outputs, NoGil());
+  m.def("combine", &combine, NoGil());
+  m.def("set_activations", [](bool bf16) { bf16_activations = bf16; });
+  m.def("activations", [] { return bf16_activations; });
+  m.def("has_bf16", &has_bf16);
   m.def("fma_loop", &fma_loop, NoGil());
   m.def("read_loop", &read_loop, NoGil());
 }

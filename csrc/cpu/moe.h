@@ -50,21 +50,31 @@ static int64_t cut(const int64_t* starts, int64_t experts, int format, int64_t n
   return tasks;
 }
 
-static void routed_experts(const Experts& e) {
-  const int64_t pairs = e.rows * e.top_k, width = e.width, hidden = e.hidden;
-  int64_t* starts = (int64_t*)pool::shared_scratch(0, (e.experts + 1 + e.experts + pairs) * sizeof(int64_t));
+FT_INLINE V activate(int activation, V gate, V up) {
+  if (activation == kSilu) return mul(silu(gate), up);
+  gate = min(set1(7.0f), gate);  // the second operand is kept where either is NaN
+  up = max(set1(-7.0f), min(set1(7.0f), up));
+  return mul(mul(add(up, set1(1.0f)), gate), sigmoid(mul(set1(1.702f), gate)));
+}
+
+static void routed_experts(const Experts& e, float* parts) {
+  const int64_t width = e.width, hidden = e.hidden;
+  int64_t* starts = (int64_t*)pool::shared_scratch(0, (e.experts + 1 + e.experts + e.rows * e.top_k) * sizeof(int64_t));
   int64_t *fill = starts + e.experts + 1, *order = fill + e.experts;  // order: sorted place -> (row, choice)
   for (int64_t i = 0; i <= e.experts; ++i) starts[i] = 0;
-  for (int64_t p = 0; p < pairs; ++p) ++starts[e.ids[p] + 1];
+  for (int64_t p = 0; p < e.rows * e.top_k; ++p) starts[e.ids[p] + 1] += e.addresses[e.ids[p]] != 0;
   for (int64_t i = 0; i < e.experts; ++i) {
     starts[i + 1] += starts[i];
     fill[i] = starts[i];
   }
-  for (int64_t p = 0; p < pairs; ++p) order[fill[e.ids[p]]++] = p;
+  for (int64_t p = 0; p < e.rows * e.top_k; ++p)
+    if (e.addresses[e.ids[p]] != 0) order[fill[e.ids[p]]++] = p;
+  const int64_t pairs = starts[e.experts];
+  const bool rounded = bf16_activations && e.format != kF32;
+  const float* inputs = rounded ? round_all(e.x, e.rows * hidden, 5) : e.x;
 
   float* gate_up = (float*)pool::shared_scratch(1, pairs * 2 * width * sizeof(float));
   float* act = (float*)pool::shared_scratch(2, pairs * width * sizeof(float));
-  float* down = (float*)pool::shared_scratch(3, pairs * hidden * sizeof(float));
 
   int64_t tasks = cut(starts, e.experts, e.format, 2 * width, hidden, nullptr);
   Slice* slices = (Slice*)pool::shared_scratch(4, tasks * sizeof(Slice));
@@ -74,12 +84,20 @@ static void routed_experts(const Experts& e) {
     const float* x[kPanel];
     float* y[kPanel];
     for (int64_t m = 0; m < s.count; ++m) {
-      x[m] = e.x + order[s.first + m] / e.top_k * hidden;
+      x[m] = inputs + order[s.first + m] / e.top_k * hidden;
       y[m] = gate_up + (s.first + m) * 2 * width;
     }
-    multiply((const uint8_t*)e.addresses[s.expert], e.format, 2 * width, hidden, s.g0, s.g1, x, s.count, nullptr, y);
+    const uint8_t* expert = (const uint8_t*)e.addresses[s.expert];
+    const float* bias = e.bias_offset == 0 ? nullptr : (const float*)(expert + e.bias_offset);
+    multiply(expert, e.format, 2 * width, hidden, s.g0, s.g1, x, s.count, bias, y);
   });
-  silu_mul(gate_up, pairs, width, act);
+  each_row(pairs, width, [&](int64_t r, int) {
+    const float* row = gate_up + 2 * r * width;
+    for (int64_t i = 0; i < width; i += 16) {
+      V v = activate(e.activation, load_some(row + i, width - i), load_some(row + width + i, width - i));
+      store_some(act + r * width + i, rounded ? round_bf16(v) : v, width - i);
+    }
+  });
 
   tasks = cut(starts, e.experts, e.format, hidden, width, nullptr);
   slices = (Slice*)pool::shared_scratch(4, tasks * sizeof(Slice));
@@ -90,17 +108,21 @@ static void routed_experts(const Experts& e) {
     float* y[kPanel];
     for (int64_t m = 0; m < s.count; ++m) {
       x[m] = act + (s.first + m) * width;
-      y[m] = down + order[s.first + m] * hidden;
+      y[m] = parts + order[s.first + m] * hidden;
     }
-    multiply((const uint8_t*)(e.addresses[s.expert] + e.down_offset), e.format, hidden, width, s.g0, s.g1, x, s.count, nullptr, y);
+    const uint8_t* expert = (const uint8_t*)e.addresses[s.expert];
+    const float* bias = e.bias_offset == 0 ? nullptr : (const float*)(expert + e.bias_offset) + 2 * width;
+    multiply(expert + e.down_offset, e.format, hidden, width, s.g0, s.g1, x, s.count, bias, y);
   });
+}
 
-  each_row(e.rows, hidden * e.top_k, [&](int64_t r, int) {
+static void combine(const float* parts, const float* weights, int64_t rows, int64_t top_k, int64_t hidden, float* out) {
+  each_row(rows, hidden * top_k, [&](int64_t r, int) {
     for (int64_t i = 0; i < hidden; i += 16) {
       V total = zero();
-      for (int64_t k = 0; k < e.top_k; ++k)
-        total = fma(load_some(down + (r * e.top_k + k) * hidden + i, hidden - i), set1(e.weights[r * e.top_k + k]), total);
-      store_some(e.out + r * hidden + i, total, hidden - i);
+      for (int64_t k = 0; k < top_k; ++k)
+        total = fma(load_some(parts + (r * top_k + k) * hidden + i, hidden - i), set1(weights[r * top_k + k]), total);
+      store_some(out + r * hidden + i, total, hidden - i);
     }
   });
 }

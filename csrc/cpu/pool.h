@@ -19,5 +19,6 @@ void* shared_scratch(int slot, size_t bytes);
 
 constexpr int kMaxThreads = 256;
 constexpr int kSharedSlots = 8;
+constexpr int kParts = 7;  // the slot for outputs of routed experts, which outlives the other slots of one operation
 
 }  // namespace ft::pool

@@ -30,4 +30,9 @@ bool has_avx512() {
   return has_avx2() && (enabled_registers() & 0xe6) == 0xe6 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & wanted) == wanted;
 }
 
+bool has_bf16() {
+  unsigned a, b, c, d;
+  return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16);
+}
+
 }  // namespace ft

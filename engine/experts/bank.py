@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.kernels.contract import expert_layout
+from engine.kernels.contract import ExpertShape
 
 _PROT_READ, _PROT_WRITE = 1, 2
 
@@ -24,7 +24,8 @@ class Bank:
     """
 
     def __init__(self, layers: Sequence[torch.Tensor], hidden: int, width: int, format: str) -> None:
-        stride = expert_layout(hidden, width, format)[2]
+        self.shape = ExpertShape(hidden, width, format)
+        stride = self.shape.stride
         for layer in layers:
             assert layer.dtype == torch.uint8 and layer.is_contiguous() and layer.shape[1] == stride, "bank layout"
             assert layer.data_ptr() % mmap.PAGESIZE == 0, "bank alignment"

@@ -41,7 +41,7 @@ class InPlace:
         """See Executor."""
         bank = self._bank
         self.hits[layer] += ids.shape[1] if ids.shape[0] == 1 else len(np.unique(ids.numpy()))
-        return self._ops.experts(x, ids, weights, bank.addresses[layer], bank.width, bank.format)
+        return self._ops.experts(x, ids, weights, bank.addresses[layer], bank.shape)
 
 
 class Offload:
@@ -82,7 +82,7 @@ class Offload:
         self.misses[layer] += admission.misses
         self.hits[layer] += len(admission.experts) - admission.misses
         self._addresses.numpy()[admission.experts] = self._slot_address[admission.slots]
-        return self._ops.experts(x, ids, weights, self._addresses, bank.width, bank.format)
+        return self._ops.experts(x, ids, weights, self._addresses, bank.shape)
 
 
 def resolve(backend: str) -> str:

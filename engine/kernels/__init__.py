@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 _REINSTALL = "Install them again: pip install --force-reinstall --no-deps ftagent"
 
 
+def best_activations() -> str:
+    """The activation precision this processor is fastest with: "bf16" where it multiplies bf16 pairs itself, else "f32"."""
+    from . import _cpu
+
+    return "bf16" if _cpu.has_bf16() else "f32"
+
+
 @cache
 def get(name: str) -> Ops:
     """The backend called `name`: "cpu" or "reference".

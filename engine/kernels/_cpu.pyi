@@ -38,7 +38,17 @@ def rope(
 ) -> None: ...
 def write_kv(batch: Batch, layer: int, k: int, v: int, kv_heads: int, dim: int, /) -> None: ...
 def attention(
-    batch: Batch, layer: int, q: int, heads: int, kv_heads: int, dim: int, scale: float, out: int, /
+    batch: Batch,
+    layer: int,
+    q: int,
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    scale: float,
+    window: int,
+    sinks: int,
+    out: int,
+    /,
 ) -> None: ...
 def conv(
     batch: Batch, layer: int, x: int, channels: int, w: int, width: int, state_offset: int, out: int, /
@@ -62,17 +72,39 @@ def route(logits: int, rows: int, experts: int, top_k: int, renormalise: bool, i
 def experts(
     x: int,
     ids: int,
-    weights: int,
     addresses: int,
     rows: int,
-    hidden: int,
     top_k: int,
     experts: int,
+    hidden: int,
     width: int,
-    down_offset: int,
     format: int,
+    down_offset: int,
+    bias_offset: int,
+    activation: int,
+    weights: int,
     out: int,
     /,
 ) -> None: ...
+def expert_outputs(
+    x: int,
+    ids: int,
+    addresses: int,
+    rows: int,
+    top_k: int,
+    experts: int,
+    hidden: int,
+    width: int,
+    format: int,
+    down_offset: int,
+    bias_offset: int,
+    activation: int,
+    parts: int,
+    /,
+) -> None: ...
+def combine(parts: int, weights: int, rows: int, top_k: int, hidden: int, out: int, /) -> None: ...
+def set_activations(bf16: bool, /) -> None: ...
+def activations() -> bool: ...
+def has_bf16() -> bool: ...
 def fma_loop(count: int, /) -> float: ...
 def read_loop(data: int, bytes: int, /) -> int: ...

@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 
 FORMATS = ("f32", "bf16", "q8_0")
+ACTIVATIONS = ("f32", "bf16")
+EXPERT_ACTIVATIONS = ("silu", "swiglu_oai")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +39,36 @@ def packed_bytes(n: int, k: int, format: str) -> int:
     return {"f32": rows * cols * 4, "bf16": rows * cols * 2, "q8_0": rows * (cols // 32) * 34}[format]
 
 
-def expert_layout(hidden: int, width: int, format: str) -> tuple[int, int, int]:
-    """(offset of gate_up, offset of down, stride in bytes) of one expert in a bank.
+@dataclass(frozen=True, slots=True)
+class ExpertShape:
+    """One expert of a bank: gate_up, a [2*width, hidden] matrix with the gate rows first, at offset 0; down, [hidden, width], at
+    `down_offset`; with `bias`, fp32 [2*width] gate and up biases and then fp32 [hidden] down biases at `bias_offset`.
 
-    gate_up is one [2*width, hidden] matrix, gate rows first; down is [hidden, width]; the stride is a multiple of 4096 so
-    that every expert can be read with direct I/O.
+    `stride` is a multiple of 4096, so that every expert can be read with direct I/O.
+    `activation` is "silu" (silu(gate) * up) or "swiglu_oai" (gate at most 7, up within +-7: (up + 1) * gate * sigmoid(1.702 * gate)).
     """
-    gate_up = packed_bytes(2 * width, hidden, format)
-    down = packed_bytes(hidden, width, format)
-    return 0, -(-gate_up // 64) * 64, -(-(-(-gate_up // 64) * 64 + down) // 4096) * 4096
+
+    hidden: int
+    width: int
+    format: str
+    bias: bool = False
+    activation: str = "silu"
+
+    @property
+    def down_offset(self) -> int:
+        return _aligned(packed_bytes(2 * self.width, self.hidden, self.format), 64)
+
+    @property
+    def bias_offset(self) -> int:
+        return _aligned(self.down_offset + packed_bytes(self.hidden, self.width, self.format), 64)
+
+    @property
+    def stride(self) -> int:
+        return _aligned(self.bias_offset + (4 * (2 * self.width + self.hidden) if self.bias else 0), 4096)
+
+
+def _aligned(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 @dataclass(slots=True)
@@ -111,9 +134,19 @@ class Ops(Protocol):
     def write_kv(self, batch: Batch, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store [M, kv_heads, head_dim] at the rows' positions; `layer` counts attention layers."""
 
-    def attention(self, batch: Batch, layer: int, q: torch.Tensor, kv_heads: int, scale: float) -> torch.Tensor:
+    def attention(
+        self,
+        batch: Batch,
+        layer: int,
+        q: torch.Tensor,
+        kv_heads: int,
+        scale: float,
+        window: int = 0,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Causal paged attention of [M, heads, head_dim] over each row's own sequence (after write_kv) -> [M, heads*head_dim].
-        Keys are visited in blocks at absolute positions, so chunking never changes bits."""
+        With a window the row at position p sees keys p-window+1..p, and pages before them are not read; `sinks` [heads] join
+        the softmax's denominator. Keys are visited in blocks at absolute positions, so chunking never changes bits."""
 
     def conv(self, batch: Batch, layer: int, x: torch.Tensor, weight: torch.Tensor, state_offset: int) -> torch.Tensor:
         """Causal depthwise convolution + silu. x [M, channels], weight [channels, width] fp32; the window lies
@@ -142,10 +175,24 @@ class Ops(Protocol):
         ids: torch.Tensor,
         weights: torch.Tensor,
         addresses: torch.Tensor,
-        width: int,
-        format: str,
+        shape: ExpertShape,
     ) -> torch.Tensor:
-        """Routed experts: sum over the row's top_k, in router order, of weight * down(silu(gate) * up). `addresses` [E] i64 are
-        absolute memory addresses of the experts (bank or slot); rows that share an expert are computed together."""
+        """Routed experts, [M, hidden] -> [M, hidden]: `combine` of every row's `expert_outputs`, bit for bit. `addresses` [E] i64
+        are absolute memory addresses of the experts (bank or slot); rows that share an expert are computed together."""
+
+    def expert_outputs(
+        self, x: torch.Tensor, ids: torch.Tensor, addresses: torch.Tensor, shape: ExpertShape, parts: torch.Tensor
+    ) -> None:
+        """Writes the output of each row's chosen experts to `parts` [M, top_k, hidden] fp32. A choice whose address is 0 is
+        someone else's: its part is left alone."""
+
+    def combine(self, parts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """[M, top_k, hidden], [M, top_k] -> [M, hidden]: the sum of weight * part in router order."""
+
+    def set_activations(self, precision: str) -> None:
+        """ "f32" or "bf16", process-wide. With bf16 the input of every product with a matrix that is not f32 is rounded to
+        bf16, nearest even; the sum stays fp32."""
+
+    def activations(self) -> str: ...
 
     def set_threads(self, n: int) -> None: ...

@@ -6,12 +6,14 @@ converted arrays. Wrong tensors raise TypeError (dtype, device, contiguity) or V
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 from engine.errors import Unsupported
 
 from . import _cpu
-from .contract import FORMATS, Batch, Packed, expert_layout
+from .contract import ACTIVATIONS, EXPERT_ACTIVATIONS, FORMATS, Batch, ExpertShape, Packed
 
 _FORMAT = {name: index for index, name in enumerate(FORMATS)}
 _BLOCK_BYTES = (2048, 1024, 544)  # of 16 rows x 32 inputs
@@ -111,13 +113,29 @@ class CpuOps:
         _equal(v.numel(), k.numel(), "values")
         _cpu.write_kv(_view(batch), layer, _address(k, _F32), _address(v, _F32), heads, dim)
 
-    def attention(self, batch: Batch, layer: int, q: torch.Tensor, kv_heads: int, scale: float) -> torch.Tensor:
+    def attention(
+        self,
+        batch: Batch,
+        layer: int,
+        q: torch.Tensor,
+        kv_heads: int,
+        scale: float,
+        window: int = 0,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         rows, heads, dim = _shape(q, 3)
         _equal(rows, batch.positions.numel(), "rows")
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"{heads} heads cannot share {kv_heads} key heads")
+        if window < 0:
+            raise ValueError(f"an attention window of {window} tokens")
+        if sinks is not None:
+            _equal(sinks.numel(), heads, "sinks")
         out = torch.empty(rows, heads * dim)
-        _cpu.attention(_view(batch), layer, _address(q, _F32), heads, kv_heads, dim, scale, out.data_ptr())
+        sinks_at = 0 if sinks is None else _address(sinks, _F32)
+        _cpu.attention(
+            _view(batch), layer, _address(q, _F32), heads, kv_heads, dim, scale, window, sinks_at, out.data_ptr()
+        )
         return out
 
     def conv(self, batch: Batch, layer: int, x: torch.Tensor, weight: torch.Tensor, state_offset: int) -> torch.Tensor:
@@ -178,21 +196,35 @@ class CpuOps:
         ids: torch.Tensor,
         weights: torch.Tensor,
         addresses: torch.Tensor,
-        width: int,
-        format: str,
+        shape: ExpertShape,
     ) -> torch.Tensor:
-        rows, hidden = _shape(x, 2)
-        id_rows, top_k = _shape(ids, 2)
-        _equal(id_rows, rows, "rows of ids")
+        rows, top_k = _shape(ids, 2)
         _equal(weights.numel(), rows * top_k, "weights")
-        code = _format(format)
-        _, down, _ = expert_layout(hidden, width, format)
-        out = torch.empty(rows, hidden)
-        _cpu.experts(
-            _address(x, _F32), _address(ids, _I32), _address(weights, _F32), _address(addresses, _I64),
-            rows, hidden, top_k, addresses.numel(), width, down, code, out.data_ptr(),
-        )  # fmt: skip
+        out = torch.empty(x.shape)
+        _cpu.experts(*_routed(x, ids, addresses, shape), *_expert(shape), _address(weights, _F32), out.data_ptr())
         return out
+
+    def expert_outputs(
+        self, x: torch.Tensor, ids: torch.Tensor, addresses: torch.Tensor, shape: ExpertShape, parts: torch.Tensor
+    ) -> None:
+        rows, top_k = _shape(ids, 2)
+        _equal(parts.numel(), rows * top_k * shape.hidden, "output values")
+        _cpu.expert_outputs(*_routed(x, ids, addresses, shape), *_expert(shape), _address(parts, _F32))
+
+    def combine(self, parts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        rows, top_k, hidden = _shape(parts, 3)
+        _equal(weights.numel(), rows * top_k, "weights")
+        out = torch.empty(rows, hidden)
+        _cpu.combine(_address(parts, _F32), _address(weights, _F32), rows, top_k, hidden, out.data_ptr())
+        return out
+
+    def set_activations(self, precision: str) -> None:
+        if precision not in ACTIVATIONS:
+            raise ValueError(f"activations are one of {', '.join(ACTIVATIONS)}, not {precision!r}")
+        _cpu.set_activations(precision == "bf16")
+
+    def activations(self) -> str:
+        return "bf16" if _cpu.activations() else "f32"
 
     def set_threads(self, n: int) -> None:
         _cpu.set_threads(n)
@@ -240,6 +272,28 @@ def _format(format: str) -> int:
     if code is None:
         raise Unsupported(f"no weight format called {format!r}", f"Use one of {', '.join(FORMATS)}.")
     return code
+
+
+def _routed(
+    x: torch.Tensor, ids: torch.Tensor, addresses: torch.Tensor, shape: ExpertShape
+) -> tuple[int, int, int, int, int, int]:
+    """(x, ids, addresses, rows, top_k, experts) of a call, checked."""
+    rows, top_k = _shape(ids, 2)
+    _equal(x.numel(), rows * shape.hidden, "input values")
+    return _address(x, _F32), _address(ids, _I32), _address(addresses, _I64), rows, top_k, addresses.numel()
+
+
+@cache
+def _expert(shape: ExpertShape) -> tuple[int, int, int, int, int, int]:
+    """(hidden, width, format, offset of down, offset of biases or 0, activation), as the C++ side takes them."""
+    if shape.activation not in EXPERT_ACTIVATIONS:
+        raise Unsupported(
+            f"no expert activation called {shape.activation!r}", f"Use one of {', '.join(EXPERT_ACTIVATIONS)}."
+        )
+    return (
+        shape.hidden, shape.width, _format(shape.format), shape.down_offset,
+        shape.bias_offset if shape.bias else 0, EXPERT_ACTIVATIONS.index(shape.activation),
+    )  # fmt: skip
 
 
 def _bytes(code: int, n: int, k: int) -> int:

@@ -8,13 +8,16 @@ import torch
 from torch.nn.functional import silu
 
 from . import layout
-from .contract import Batch, Packed, expert_layout, packed_bytes
+from .contract import ACTIVATIONS, Batch, ExpertShape, Packed, packed_bytes
 
 KV_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class ReferenceOps:
     """Implements contract.Ops. Rows are not promised to be bit-equal across batch shapes here."""
+
+    def __init__(self) -> None:
+        self._activations = "f32"
 
     def pack(self, weight: torch.Tensor, format: str) -> torch.Tensor:
         return layout.pack(weight, format)
@@ -23,6 +26,8 @@ class ReferenceOps:
         return layout.unpack(weight)
 
     def linear(self, x: torch.Tensor, weight: Packed, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if weight.format != "f32" and self._activations == "bf16":
+            x = x.bfloat16().float()
         return torch.nn.functional.linear(x, layout.unpack(weight), bias)
 
     def embedding(self, ids: torch.Tensor, weight: Packed) -> torch.Tensor:
@@ -63,7 +68,16 @@ class ReferenceOps:
                 kv[0, :, slot] = k[row].to(kv.dtype)
                 kv[1, :, slot] = v[row].to(kv.dtype)
 
-    def attention(self, batch: Batch, layer: int, q: torch.Tensor, kv_heads: int, scale: float) -> torch.Tensor:
+    def attention(
+        self,
+        batch: Batch,
+        layer: int,
+        q: torch.Tensor,
+        kv_heads: int,
+        scale: float,
+        window: int = 0,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         _, heads, dim = q.shape
         out = torch.empty_like(q)
         for s in range(batch.row_start.numel() - 1):
@@ -73,8 +87,12 @@ class ReferenceOps:
             pages = [_page(batch, s, p, layer, kv_heads, dim).float() for p in range(-(-length // batch.page_tokens))]
             k, v = torch.cat(pages, dim=2)[:, :, :length].repeat_interleave(heads // kv_heads, dim=1)
             scores = torch.einsum("rhd,hld->rhl", q[rows], k) * scale
-            future = torch.arange(length)[None, :] > positions[:, None]
-            probabilities = scores.masked_fill(future[:, None], float("-inf")).softmax(-1)
+            distance = positions[:, None] - torch.arange(length)[None, :]
+            unseen = (distance < 0) | (distance >= (window or length + 1))
+            scores = scores.masked_fill(unseen[:, None], float("-inf"))
+            if sinks is not None:
+                scores = torch.cat([scores, sinks[None, :, None].expand(len(scores), heads, 1)], dim=-1)
+            probabilities = scores.softmax(-1)[..., :length]
             out[rows] = torch.einsum("rhl,hld->rhd", probabilities, v)
         return out.flatten(1)
 
@@ -140,22 +158,54 @@ class ReferenceOps:
         ids: torch.Tensor,
         weights: torch.Tensor,
         addresses: torch.Tensor,
-        width: int,
-        format: str,
+        shape: ExpertShape,
     ) -> torch.Tensor:
-        hidden = x.shape[1]
-        gate_up_at, down_at, _ = expert_layout(hidden, width, format)
-        out = torch.zeros_like(x)
+        parts = torch.empty(*ids.shape, shape.hidden)
+        self.expert_outputs(x, ids, addresses, shape, parts)
+        return self.combine(parts, weights)
+
+    def expert_outputs(
+        self, x: torch.Tensor, ids: torch.Tensor, addresses: torch.Tensor, shape: ExpertShape, parts: torch.Tensor
+    ) -> None:
+        hidden, width, gate_bias, down_bias = shape.hidden, shape.width, None, None
         for row in range(x.shape[0]):
-            for expert, weight in zip(ids[row].tolist(), weights[row].tolist(), strict=True):
+            for choice, expert in enumerate(ids[row].tolist()):
                 base = int(addresses[expert])
-                gate_up = self.linear(x[row : row + 1], _packed_at(base + gate_up_at, format, 2 * width, hidden))
-                down = self.linear(self.silu_mul(gate_up), _packed_at(base + down_at, format, hidden, width))
-                out[row] += weight * down[0]
-        return out
+                if base == 0:
+                    continue
+                if shape.bias:
+                    gate_bias = _floats_at(base + shape.bias_offset, 2 * width)
+                    down_bias = _floats_at(base + shape.bias_offset + 8 * width, hidden)
+                gate_up = self.linear(x[row : row + 1], _packed_at(base, shape.format, 2 * width, hidden), gate_bias)
+                act = _ACTIVATIONS[shape.activation](*gate_up.chunk(2, dim=-1))
+                down = _packed_at(base + shape.down_offset, shape.format, hidden, width)
+                parts[row, choice] = self.linear(act, down, down_bias)[0]
+
+    def combine(self, parts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return (parts * weights[..., None]).sum(1)
+
+    def set_activations(self, precision: str) -> None:
+        if precision not in ACTIVATIONS:
+            raise ValueError(f"activations are one of {', '.join(ACTIVATIONS)}, not {precision!r}")
+        self._activations = precision
+
+    def activations(self) -> str:
+        return self._activations
 
     def set_threads(self, n: int) -> None:
         torch.set_num_threads(n)
+
+
+def _silu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return silu(gate) * up
+
+
+def _swiglu_oai(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+    return (up + 1) * gate * torch.sigmoid(1.702 * gate)
+
+
+_ACTIVATIONS = {"silu": _silu, "swiglu_oai": _swiglu_oai}
 
 
 def _floats(arena: torch.Tensor, offset: int, shape: tuple[int, ...]) -> torch.Tensor:
@@ -185,3 +235,8 @@ def _packed_at(address: int, format: str, n: int, k: int) -> Packed:
     """A packed matrix that lies at an absolute memory address."""
     memory = (ctypes.c_uint8 * packed_bytes(n, k, format)).from_address(address)
     return Packed(torch.frombuffer(memory, dtype=torch.uint8), format, n, k)
+
+
+def _floats_at(address: int, count: int) -> torch.Tensor:
+    """fp32 values at an absolute memory address."""
+    return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)

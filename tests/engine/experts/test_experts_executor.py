@@ -14,7 +14,7 @@ from engine.device.cpu import allocate_arena
 from engine.errors import Unsupported
 from engine.experts.bank import Bank
 from engine.experts.executor import InPlace, Offload, create, resolve
-from engine.kernels.contract import expert_layout
+from engine.kernels.contract import ExpertShape
 from engine.memory.arena import Arena
 from engine.memory.pools import SlotPool
 from engine.weights.ftw import aligned_buffer
@@ -25,7 +25,8 @@ HIDDEN, WIDTH, EXPERTS, LAYERS, TOP_K = 64, 48, 8, 2, 3
 @pytest.fixture(scope="module", params=["f32", "bf16", "q8_0"])
 def bank(request) -> Bank:
     ops = engine.kernels.get("cpu")
-    _, down_at, stride = expert_layout(HIDDEN, WIDTH, request.param)
+    shape = ExpertShape(HIDDEN, WIDTH, request.param)
+    down_at, stride = shape.down_offset, shape.stride
     generator = torch.Generator().manual_seed(3)
     layers = []
     for _ in range(LAYERS):
@@ -92,9 +93,9 @@ def test_writing_into_a_sealed_bank_ends_the_process():
     script = f"""
 import torch
 from engine.experts.bank import Bank
-from engine.kernels.contract import expert_layout
+from engine.kernels.contract import ExpertShape
 from engine.weights.ftw import aligned_buffer
-stride = expert_layout({HIDDEN}, {WIDTH}, "f32")[2]
+stride = ExpertShape({HIDDEN}, {WIDTH}, "f32").stride
 layer = aligned_buffer(4 * stride).view(4, stride).zero_()
 bank = Bank([layer], {HIDDEN}, {WIDTH}, "f32")
 bank.seal()
@@ -108,7 +109,7 @@ print("written", flush=True)
 
 
 def test_a_sealed_bank_can_be_freed_and_its_memory_used_again():
-    stride = expert_layout(HIDDEN, WIDTH, "f32")[2]
+    stride = ExpertShape(HIDDEN, WIDTH, "f32").stride
     layer = aligned_buffer(2 * stride).view(2, stride).zero_()
     bank = Bank([layer], HIDDEN, WIDTH, "f32")
     bank.seal()

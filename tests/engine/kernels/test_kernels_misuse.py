@@ -11,7 +11,7 @@ import torch
 
 from engine import kernels
 from engine.errors import Unsupported
-from engine.kernels.contract import Packed
+from engine.kernels.contract import ExpertShape, Packed
 
 
 def test_unknown_backend_and_format_are_refused(cpu):
@@ -52,9 +52,17 @@ def test_indices_outside_their_tables_raise(cpu):
         cpu.rope_(torch.zeros(1, 1, 8), torch.zeros(4, 4), torch.zeros(4, 4), torch.tensor([4], dtype=torch.int32))
     x, one = torch.zeros(1, 32), torch.ones(1, 1)
     with pytest.raises(ValueError, match="address table"):
-        cpu.experts(x, torch.tensor([[2]], dtype=torch.int32), one, torch.ones(2, dtype=torch.int64), 16, "f32")
+        cpu.experts(
+            x, torch.tensor([[2]], dtype=torch.int32), one, torch.ones(2, dtype=torch.int64), ExpertShape(32, 16, "f32")
+        )
     with pytest.raises(ValueError, match="no address"):
-        cpu.experts(x, torch.tensor([[1]], dtype=torch.int32), one, torch.zeros(2, dtype=torch.int64), 16, "f32")
+        cpu.experts(
+            x,
+            torch.tensor([[1]], dtype=torch.int32),
+            one,
+            torch.zeros(2, dtype=torch.int64),
+            ExpertShape(32, 16, "f32"),
+        )
     with pytest.raises(ValueError, match="choose"):
         cpu.route(torch.zeros(1, 4), 5, True)
 

@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.kernels.contract import FORMATS, Ops, expert_layout
+from engine.kernels.contract import FORMATS, ExpertShape, Ops
 
 
 def make_bank(ops: Ops, experts: int, hidden: int, width: int, format: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(bank bytes, addresses [experts])."""
-    _, down_at, stride = expert_layout(hidden, width, format)
+    shape = ExpertShape(hidden, width, format)
+    down_at, stride = shape.down_offset, shape.stride
     bank = torch.zeros(experts * stride + 64, dtype=torch.uint8)
     for e in range(experts):
         gate_up = ops.pack(torch.randn(2 * width, hidden) * hidden**-0.5, format)
@@ -43,8 +44,9 @@ def test_experts_equal_the_reference(cpu, reference, format, hidden, width, rows
     bank, addresses = make_bank(reference, 6, hidden, width, format)
     x = torch.randn(rows, hidden)
     ids, weights = reference.route(torch.randn(rows, 6), 3, True)
-    ours = cpu.experts(x, ids, weights, addresses, width, format)
-    torch.testing.assert_close(ours, reference.experts(x, ids, weights, addresses, width, format), rtol=1e-4, atol=1e-5)
+    shape = ExpertShape(hidden, width, format)
+    ours = cpu.experts(x, ids, weights, addresses, shape)
+    torch.testing.assert_close(ours, reference.experts(x, ids, weights, addresses, shape), rtol=1e-4, atol=1e-5)
     del bank
 
 
@@ -56,10 +58,12 @@ def test_a_row_has_the_same_bits_in_any_batch_thread_count_and_instruction_set(e
     ids, weights = reference.route(torch.randn(150, 5), 2, False)
 
     def run(ops) -> torch.Tensor:
-        whole = ops.experts(x, ids, weights, addresses, 48, format)
+        whole = ops.experts(x, ids, weights, addresses, ExpertShape(96, 48, format))
         for size in (1, 2, 7, 64):
             parts = [
-                ops.experts(x[i : i + size], ids[i : i + size], weights[i : i + size], addresses, 48, format)
+                ops.experts(
+                    x[i : i + size], ids[i : i + size], weights[i : i + size], addresses, ExpertShape(96, 48, format)
+                )
                 for i in range(0, 150, size)
             ]
             assert torch.equal(torch.cat(parts), whole), size
@@ -73,11 +77,10 @@ def test_a_row_has_the_same_bits_in_any_batch_thread_count_and_instruction_set(e
 def test_experts_are_found_by_address_wherever_they_lie(cpu):
     """A slot that holds a copy gives the same bits as the bank it was copied from."""
     bank, addresses = make_bank(cpu, 3, 64, 32, "bf16")
-    stride = expert_layout(64, 32, "bf16")[2]
+    shape = ExpertShape(64, 32, "bf16")
+    stride = shape.stride
     slot = bank[stride : 2 * stride].clone()
     moved = addresses.clone()
     moved[1] = slot.data_ptr()
     x, ids, weights = torch.randn(4, 64), torch.tensor([[1, 2]] * 4, dtype=torch.int32), torch.rand(4, 2)
-    assert torch.equal(
-        cpu.experts(x, ids, weights, addresses, 32, "bf16"), cpu.experts(x, ids, weights, moved, 32, "bf16")
-    )
+    assert torch.equal(cpu.experts(x, ids, weights, addresses, shape), cpu.experts(x, ids, weights, moved, shape))
