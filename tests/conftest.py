@@ -32,10 +32,10 @@ def models_dir() -> Path:
 
 
 def _key() -> str:
-    """The writer's version, the manifest's fields and the tensor names the architectures map to: what decides whether a kept model still fits."""
+    """The writer's version, the fields of a manifest and the tensor names the architectures map to: what decides whether a kept model still fits."""
     from engine.weights.builtin import YARN_ATTENTION_FACTOR, YARN_FACTOR
     from engine.weights.convert import CREATED_BY, weight_map_of
-    from engine.weights.manifest import Manifest
+    from engine.weights.manifest import Bank, DenseEntry, Manifest
     from engine.weights.seeded import tiny_hybrid_config
 
     mixtral = {
@@ -52,7 +52,7 @@ def _key() -> str:
         "tie_word_embeddings": True,
     }
     digest = hashlib.sha256(CREATED_BY.encode())
-    digest.update(repr([field.name for field in fields(Manifest)]).encode())
+    digest.update(repr([field.name for kind in (Manifest, DenseEntry, Bank) for field in fields(kind)]).encode())
     digest.update(repr((YARN_FACTOR, YARN_ATTENTION_FACTOR)).encode())
     for config in (mixtral, tiny_hybrid_config(49158, 2)):
         weight_map = weight_map_of(config)

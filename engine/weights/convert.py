@@ -110,12 +110,13 @@ def experts_of(source: TensorSource, layer: LayerExperts, experts: int) -> Itera
     """(gate_up [2*width, hidden], down [hidden, width]) of each expert, read one at a time."""
     for expert in range(experts):
         if is_fused(source, layer):
-            yield source.read_expert(layer.fused_gate_up, expert), source.read_expert(layer.fused_down, expert)
+            gate_up = source.read_expert(layer.fused_gate_up, expert)
+            yield Expert(gate_up, source.read_expert(layer.fused_down, expert))
         else:
             gate, up, down = (
                 source.read(pattern.format(expert=expert)) for pattern in (layer.gate, layer.up, layer.down)
             )
-            yield torch.cat([gate, up]), down
+            yield Expert(torch.cat([gate, up]), down)
 
 
 def is_fused(source: TensorSource, layer: LayerExperts) -> bool:

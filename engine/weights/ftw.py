@@ -13,11 +13,12 @@ from pathlib import Path
 import torch
 
 from engine.errors import WeightsError
-from engine.kernels.contract import FORMATS, Packed, expert_layout, packed_bytes
+from engine.kernels.contract import FORMATS, ExpertShape, Packed, packed_bytes
 from engine.weights.manifest import MANIFEST_FILE, Bank, DenseEntry, Manifest, Progress, remedy
 
 ALIGNMENT_BYTES = 4096
 _READ_BYTES = 8 << 20
+_ACTIVATIONS = ("silu", "swiglu_oai")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,12 @@ class Weights:
 
     dense: dict[str, Packed | torch.Tensor]
     banks: dict[int, torch.Tensor]
+
+
+def expert_shape(manifest: Manifest, bank: Bank) -> ExpertShape:
+    """How the experts of `bank` lie in memory."""
+    geometry = manifest.geometry
+    return ExpertShape(geometry.hidden_size, geometry.expert_width, bank.format, bank.bias, bank.activation)
 
 
 def aligned_buffer(n_bytes: int) -> torch.Tensor:
@@ -144,10 +151,11 @@ class _Reader:
 
 def _check_bank(manifest: Manifest, bank: Bank) -> None:
     # Kernels trust the layout, so a manifest that contradicts itself must not reach them.
-    geometry = manifest.geometry
     if bank.format not in FORMATS:
         raise _contradiction(manifest, f"bank format {bank.format!r}")
-    if bank.stride != expert_layout(geometry.hidden_size, geometry.expert_width, bank.format)[2]:
+    if bank.activation not in _ACTIVATIONS:
+        raise _contradiction(manifest, f"activation {bank.activation!r} in {bank.file}")
+    if bank.stride != expert_shape(manifest, bank).stride:
         raise _contradiction(manifest, f"expert stride {bank.stride} in {bank.file}")
 
 

@@ -50,6 +50,8 @@ class Bank:
     stride: int
     format: str
     crc32: int
+    bias: bool = False  # fp32 biases follow the matrices of each expert
+    activation: str = "silu"  # see engine.kernels.contract.ExpertShape
 
 
 @dataclass(frozen=True, slots=True)

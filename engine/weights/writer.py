@@ -10,19 +10,28 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import torch
 
 from engine.errors import WeightsError
-from engine.kernels.contract import Ops, expert_layout
+from engine.kernels.contract import ExpertShape, Ops
 from engine.memory.geometry import Geometry
 from engine.weights.manifest import MANIFEST_FILE, Bank, DenseEntry, Manifest
 
 DENSE_FILE = "dense.bin"
 DENSE_ALIGNMENT_BYTES = 64
-Expert = tuple[torch.Tensor, torch.Tensor]  # gate_up [2*width, hidden], down [hidden, width]
+Buffer = memoryview | bytes
+
+
+class Expert(NamedTuple):
+    """`gate_up` [2*width, hidden], gate rows first, `down` [hidden, width]; `bias` [2*width + hidden] as a bank has it."""
+
+    gate_up: torch.Tensor
+    down: torch.Tensor
+    bias: torch.Tensor | None = None
 
 
 @contextmanager
@@ -67,33 +76,58 @@ class FtwWriter:
 
     def dense(self, name: str, tensor: torch.Tensor, format: str) -> None:
         """Append a tensor: an [n, k] matrix packed in `format`, or plain fp32 when `format` is empty."""
-        assert name not in self._dense, name
         if format:
-            data, dtype = self._ops.pack(tensor.float().contiguous(), format), "u8"
+            data = self._ops.pack(tensor.float().contiguous(), format)
         else:
-            data, dtype = tensor.float().contiguous().view(-1).view(torch.uint8), "f32"
-        self._dense[name] = DenseEntry(self._dense_bytes, data.numel(), dtype, tuple(tensor.shape), format)
-        padding = bytes(-data.numel() % DENSE_ALIGNMENT_BYTES)
-        for piece in (data.numpy().data, padding):
-            self._dense_crc32 = zlib.crc32(piece, self._dense_crc32)
-            self._dense_bytes += self._write(self._dense_file, piece)
+            data = tensor.float().contiguous().view(-1).view(torch.uint8)
+        self.dense_pieces(name, [data.numpy().data], tuple(tensor.shape), format)
 
-    def bank(self, layer: int, experts: Iterable[Expert], format: str) -> None:
+    def dense_pieces(self, name: str, pieces: Iterable[Buffer], shape: tuple[int, ...], format: str) -> None:
+        """Append a tensor of `shape` whose bytes, already in `format`'s kernel layout, come in pieces."""
+        assert name not in self._dense, name
+        start = self._dense_bytes
+        for piece in pieces:
+            self._append_dense(piece)
+        n_bytes = self._dense_bytes - start
+        self._append_dense(bytes(-n_bytes % DENSE_ALIGNMENT_BYTES))
+        self._dense[name] = DenseEntry(start, n_bytes, "u8" if format else "f32", shape, format)
+
+    def bank(self, layer: int, experts: Iterable[Expert], format: str, activation: str = "silu") -> None:
         """Write the experts of a layer, in order, as one bank file."""
-        file, count, stride, crc32 = f"experts-{layer:03d}.bin", 0, 0, 0
-        with (self._directory / file).open("wb") as out:
-            for gate_up, down in experts:
-                hidden, width = down.shape
-                _, down_offset, stride = expert_layout(hidden, width, format)
-                block = torch.zeros(stride, dtype=torch.uint8)
-                for offset, matrix in ((0, gate_up), (down_offset, down)):
-                    data = self._ops.pack(matrix.float().contiguous(), format)
-                    block[offset : offset + data.numel()] = data
-                crc32 = zlib.crc32(block.numpy().data, crc32)
-                self._write(out, block.numpy().data)
-                count += 1
+        rest = iter(experts)
+        first = next(rest)
+        hidden, width = first.down.shape
+        shape = ExpertShape(hidden, width, format, first.bias is not None, activation)
+        self.bank_pieces(layer, (self._block(expert, shape) for expert in chain([first], rest)), shape)
+
+    def bank_pieces(self, layer: int, pieces: Iterable[Buffer], shape: ExpertShape) -> None:
+        """Write a bank file whose bytes, already in the layout of `shape`, come in pieces."""
+        file, n_bytes, crc32 = f"experts-{layer:03d}.bin", 0, 0
+        with (self._directory / file).open("wb", buffering=0) as out:
+            for piece in pieces:
+                crc32 = zlib.crc32(piece, crc32)
+                n_bytes += self._write(out, piece)
             _sync_file(out)
-        self._banks.append(Bank(layer, file, count * stride, count, stride, format, crc32))
+        assert n_bytes % shape.stride == 0, f"{file} ends inside an expert"
+        count = n_bytes // shape.stride
+        self._banks.append(
+            Bank(layer, file, n_bytes, count, shape.stride, shape.format, crc32, shape.bias, shape.activation)
+        )
+
+    def _append_dense(self, piece: Buffer) -> None:
+        self._dense_crc32 = zlib.crc32(piece, self._dense_crc32)
+        self._dense_bytes += self._write(self._dense_file, piece)
+
+    def _block(self, expert: Expert, shape: ExpertShape) -> memoryview:
+        block = torch.zeros(shape.stride, dtype=torch.uint8)
+        for offset, matrix in ((0, expert.gate_up), (shape.down_offset, expert.down)):
+            data = self._ops.pack(matrix.float().contiguous(), shape.format)
+            block[offset : offset + data.numel()] = data
+        if expert.bias is not None:
+            bias = expert.bias.float().contiguous().view(torch.uint8)
+            block[shape.bias_offset : shape.bias_offset + bias.numel()] = bias
+        view: memoryview = block.numpy().data
+        return view
 
     def text(self, file: str, text: str) -> None:
         """Write a side file such as the tokenizer."""
@@ -130,10 +164,11 @@ class FtwWriter:
     def __exit__(self, *exc: object) -> None:
         self._dense_file.close()
 
-    def _write(self, out: IO[bytes], data: memoryview | bytes) -> int:
+    def _write(self, out: IO[bytes], data: Buffer) -> int:
         n_bytes = len(data)
         try:
-            out.write(data)
+            while data:
+                data = data[out.write(data) :]
         except OSError as error:
             raise WeightsError(
                 f"{self._directory} cannot be written: {error.strerror}.",

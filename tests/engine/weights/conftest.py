@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.memory.geometry import Geometry
-from engine.weights.writer import FtwWriter, staged
+from engine.weights.writer import Expert, FtwWriter, staged
 
 HIDDEN, WIDTH, EXPERTS = 64, 32, 3
 
@@ -26,10 +26,10 @@ def small_tensors() -> dict[str, tuple[torch.Tensor, str]]:
     }
 
 
-def small_experts(layer: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def small_experts(layer: int) -> list[Expert]:
     random = torch.Generator().manual_seed(100 + layer)
     return [
-        (torch.randn(2 * WIDTH, HIDDEN, generator=random), torch.randn(HIDDEN, WIDTH, generator=random))
+        Expert(torch.randn(2 * WIDTH, HIDDEN, generator=random), torch.randn(HIDDEN, WIDTH, generator=random))
         for _ in range(EXPERTS)
     ]
 

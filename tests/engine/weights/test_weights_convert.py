@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 from torch.nn.functional import linear
 
 from engine.errors import Unsupported, WeightsError
-from engine.kernels.contract import Packed, expert_layout, packed_bytes
+from engine.kernels.contract import ExpertShape, Packed, packed_bytes
 from engine.weights.commands import main
 from engine.weights.convert import build_dense, check_coverage, packing_ops, weight_map_of
 from engine.weights.ftw import read_weights
@@ -86,7 +86,7 @@ def test_imported_weights_are_the_saved_ones(tmp_path: Path, kind: str, save: di
     for layer, bank in weights.banks.items():
         gate_up, down = _fused(state, layer)
         hidden, width = down.shape[1:]
-        _, down_at, _ = expert_layout(hidden, width, "f32")
+        down_at = ExpertShape(hidden, width, "f32").down_offset
         for e, block in enumerate(bank):
             found = Packed(block[: packed_bytes(2 * width, hidden, "f32")], "f32", 2 * width, hidden)
             assert torch.equal(ops.unpack(found), gate_up[e])
@@ -115,7 +115,7 @@ def test_bf16_checkpoints_and_formats(tmp_path: Path) -> None:
     source = SafetensorsSource(tmp_path / "hf")
     rounded = RoundedSource(source, weight_map_of(_config("mixtral").to_dict()), "q8_0", "bf16")
     w2 = rounded.read("model.layers.3.block_sparse_moe.experts.2.w2.weight")
-    _, down_at, _ = expert_layout(64, 32, "q8_0")
+    down_at = ExpertShape(64, 32, "q8_0").down_offset
     found = Packed(weights.banks[3][2][down_at : down_at + packed_bytes(64, 32, "q8_0")], "q8_0", 64, 32)
     assert torch.equal(ops.unpack(found), w2)
     error = (w2 - _fused(state, 3)[1][2]).abs().max() / w2.abs().max()

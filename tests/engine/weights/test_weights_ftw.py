@@ -15,7 +15,7 @@ import torch
 
 from engine import kernels
 from engine.errors import WeightsError
-from engine.kernels.contract import FORMATS, Packed, expert_layout, packed_bytes
+from engine.kernels.contract import FORMATS, ExpertShape, Packed, packed_bytes
 from engine.weights import ftw
 from engine.weights.ftw import aligned_buffer, read_bank, read_dense, read_weights
 from engine.weights.manifest import load_manifest
@@ -39,17 +39,17 @@ def test_written_weights_are_read_back_bit_for_bit(toy: SimpleNamespace, tmp_pat
         assert torch.equal(stored.data, kernels.get("reference").pack(tensor, tensor_format))
         assert stored.data.data_ptr() % 64 == 0
     assert set(weights.banks) == {1, 2}
-    _, down_at, stride = expert_layout(toy.hidden, toy.width, format)
+    layout = ExpertShape(toy.hidden, toy.width, format)
     for layer, bank in weights.banks.items():
-        assert bank.shape == (toy.experts, stride)
+        assert bank.shape == (toy.experts, layout.stride)
         assert bank.data_ptr() % 4096 == 0
-        for stored, (gate_up, down) in zip(bank, toy.layer(layer), strict=True):
+        for stored, (gate_up, down, _) in zip(bank, toy.layer(layer), strict=True):
             assert torch.equal(
                 stored[: packed_bytes(2 * toy.width, toy.hidden, format)],
                 kernels.get("reference").pack(gate_up, format),
             )
             assert torch.equal(
-                stored[down_at : down_at + packed_bytes(toy.hidden, toy.width, format)],
+                stored[layout.down_offset : layout.down_offset + packed_bytes(toy.hidden, toy.width, format)],
                 kernels.get("reference").pack(down, format),
             )
 

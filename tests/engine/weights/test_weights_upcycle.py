@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from engine.kernels.contract import Packed, expert_layout, packed_bytes
+from engine.kernels.contract import ExpertShape, Packed, packed_bytes
 from engine.weights.builtin import YARN_ATTENTION_FACTOR, smollm2_moe_source
 from engine.weights.convert import packing_ops
 from engine.weights.ftw import read_bank, read_dense
@@ -127,7 +127,7 @@ def test_the_default_model_as_written(models_dir: Path) -> None:
         embedding = dense.read("model.embed_tokens.weight")
     x = torch.randn(16, 576, generator=torch.Generator().manual_seed(3))
     expected = _ffn(x, *mlp)
-    _, down_at, _ = expert_layout(576, 1536, "q8_0")
+    down_at = ExpertShape(576, 1536, "q8_0").down_offset
     for stored in (bank[0], bank[3], bank[7]):
         gate_up = ops.unpack(Packed(stored[: packed_bytes(3072, 576, "q8_0")], "q8_0", 3072, 576))
         down = ops.unpack(Packed(stored[down_at : down_at + packed_bytes(576, 1536, "q8_0")], "q8_0", 576, 1536))
