@@ -72,7 +72,7 @@ figures: setup
 
 bench: setup
 	@$(BIN)/python bench/kernels.py --quick
-	@$(BIN)/python bench/decode.py --quick
+	@$(BIN)/python bench/decode_transformers.py --quick
 
 clean:
 	rm -rf build dist $(VENV)

@@ -91,7 +91,7 @@ def draw_path() -> str:
 
 
 def draw_decode() -> str:
-    document = report.load("decode")
+    document = report.load("decode_transformers")
     peers = [r for r in document["rows"] if ".transformers-" in r["name"]]
     rows = [("ft, q8_0 experts", peers[0]["value"], f"{peers[0]['value']:.1f} tokens/s", True)]
     for r in peers:

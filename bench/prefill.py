@@ -1,0 +1,61 @@
+"""Prompt tokens per second, ours and llama.cpp's on the same weights: `python bench/prefill.py [--json] [--quick]`.
+
+Rows `prefill<n>.<shape>.<format>`, an empty cache each time. Ours runs in the chunks the scheduler uses, llama.cpp in its own
+default physical batch (`--ubatch`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import models
+import sides
+import versus
+from rows import Row, row, show
+from sides import Side
+
+LENGTHS = (512, 4096)
+
+
+def rows_of(pair: models.Pair, args: argparse.Namespace, rounds: int, lengths: list[int]) -> list[Row]:
+    python = versus.peer(args)
+    prompts = {n: versus.tokens(n, pair.shape.vocab) for n in lengths}
+
+    def measure(side: Side, whose: str) -> dict[str, float]:
+        return {f"{whose}{n}": n / side.prefill(prompt)[0] for n, prompt in prompts.items()}
+
+    room = max(lengths) + 64
+    opened = {"ours": lambda: sides.ours(pair.directory, args.threads, room, "--activations", args.activations)}
+    measures = {"ours": lambda side: measure(side, "ours")}
+    if python is not None:
+        opened["theirs"] = lambda: sides.llama(python, pair.gguf, args.threads, room, args.ubatch)
+        measures["theirs"] = lambda side: measure(side, "theirs")
+    together = versus.fit_together(pair)
+    samples = versus.alternate(opened, measures, rounds, together)
+    facts = {"threads": args.threads, "ubatch": args.ubatch, "loaded": "together" if together else "in turn"}
+    facts |= versus.note(python is not None)
+    return [
+        row(f"prefill{n}.{pair.name}.{pair.format}", "tokens/s", samples[f"ours{n}"], samples[f"theirs{n}"], **facts)
+        for n in lengths
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    versus.add_flags(parser)
+    parser.add_argument("--lengths", type=int, nargs="+", help=f"prompt lengths; default: {LENGTHS}, quick: 512")
+    parser.add_argument("--ubatch", type=int, default=512, help="physical batch of llama.cpp")
+    args = parser.parse_args()
+    rounds = args.rounds or (2 if args.quick else 5)
+    lengths = args.lengths or ([512] if args.quick else list(LENGTHS))
+    rows: list[Row] = []
+    for name, shape, format in models.chosen(args):
+        with models.pair(name, shape, format, args.work, args.keep_models) as pair:
+            rows += rows_of(pair, args, rounds, lengths)
+    show(rows, args.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Rounds that alternate between our engine and llama.cpp on the same weights."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import models
+import sides
+from sides import Side
+
+Measure = Callable[[Side], dict[str, float]]
+TURNS = 3  # how often each side is loaded when both do not fit into memory at once
+SPARE_BYTES = 3 << 30
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    models.add_flags(parser)
+    sides.add_peer_flag(parser)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, help="samples of each side")
+    parser.add_argument("--activations", choices=("auto", "f32", "bf16"), default="auto", help="of our side")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="two layers of shape A in one format, three rounds")
+
+
+def tokens(count: int, vocab: int) -> list[int]:
+    """A prompt of random tokens, always the same."""
+    rng = random.Random(1)
+    return [rng.randrange(vocab // 2, vocab) for _ in range(count)]
+
+
+def alternate(
+    open_sides: dict[str, Callable[[], Side]], measures: dict[str, Measure], rounds: int, together: bool
+) -> dict[str, list[float]]:
+    """Samples by name of what each side's measure returns.
+
+    `together`: all sides stay loaded and take turns round by round. Otherwise each is loaded in turn, several times over, because
+    memory holds one at a time. The first round of every load warms up.
+    """
+    samples: dict[str, list[float]] = defaultdict(list)
+
+    def take(name: str, side: Side, kept: bool) -> None:
+        for key, value in measures[name](side).items():
+            if kept:
+                samples[key].append(value)
+
+    if together:
+        with ExitStack() as stack:
+            loaded = {name: stack.enter_context(make()) for name, make in open_sides.items()}
+            for round_ in range(rounds + 1):
+                for name, side in loaded.items():
+                    take(name, side, round_ > 0)
+        return samples
+    for _ in range(TURNS):
+        for name, make in open_sides.items():
+            with make() as side:
+                for round_ in range(-(-rounds // TURNS) + 1):
+                    take(name, side, round_ > 0)
+    return samples
+
+
+def fit_together(pair: models.Pair) -> bool:
+    available = next(
+        int(line.split()[1]) * 1024
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemAvailable")
+    )
+    return pair.resident_bytes + SPARE_BYTES < available
+
+
+def peer(args: argparse.Namespace) -> Path | None:
+    return sides.find_peer(args.peer_python)
+
+
+def note(with_peer: bool) -> dict[str, str]:
+    """What a row says beside its numbers."""
+    said = [] if with_peer else [sides.NO_PEER]
+    if (os.getloadavg()[0]) > 1.5 * (os.cpu_count() or 1):
+        said.append("machine was busy")
+    return {"note": "; ".join(said)} if said else {}
