@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ class Stream:
 
     @property
     def top_k(self) -> int:
-        return self.ids.shape[1]
+        return int(self.ids.shape[1])
 
     def __len__(self) -> int:
         return len(self.layer)
@@ -59,7 +58,7 @@ class Stream:
                 rows=self.rows,
                 ids=self.ids,
             )
-        os.replace(partial, path)
+        partial.replace(path)
 
 
 def load_stream(path: Path) -> Stream:
