@@ -42,6 +42,7 @@ class SlotTable:
         self.slot_of: Ids = np.full((layers, experts), -1, dtype=np.int64)
         self.holder: Ids = np.full(slots, -1, dtype=np.int64)
         self.stamp: Ids = np.zeros(slots, dtype=np.int64)
+        self.pinned: npt.NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)  # never victims: bytes are on their way
         self._clock = 0
 
     @property
@@ -78,9 +79,14 @@ class SlotTable:
             fills[missing] = True
         return Admission(experts, rows, placed, fills)
 
+    def cool(self, slots: Ids) -> None:
+        """What these slots hold goes first, until it is used again."""
+        self.stamp[slots] = 0
+
     def _least_recent(self, n: int) -> Ids:
         """The n slots with the oldest stamps, lower slots first among equals; never one stamped by this admission."""
-        return np.sort(np.argsort(self.stamp, kind="stable")[:n])
+        age = np.where(self.pinned, self._clock + 1, self.stamp)
+        return np.sort(np.argsort(age, kind="stable")[:n])
 
     def check(self) -> None:
         """Raises AssertionError unless both directions of the table agree."""
