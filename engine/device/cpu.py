@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import time
+from dataclasses import dataclass, field
 
 import torch
 
@@ -27,3 +29,44 @@ def allocate_arena(n_bytes: int) -> torch.Tensor:
 def free_bytes() -> int:
     """Memory this process may still take."""
     return read_hardware().available_bytes
+
+
+@dataclass(slots=True)
+class Done:
+    """In-place work of a device that computes where it is called."""
+
+    start: float = field(default_factory=time.perf_counter)
+    end: float = 0.0
+
+    def computed(self) -> None:
+        """See InPlaceWork."""
+        self.end = time.perf_counter()
+
+    def wait(self) -> tuple[float, float]:
+        """See InPlaceWork."""
+        return self.start, self.end
+
+
+class CpuDevice:
+    """Kernels run in the caller, so that everything is done when a call returns. Its memory is the host's."""
+
+    name = "cpu"
+    fast_tier = False
+
+    def allocate(self, size_bytes: int) -> torch.Tensor:
+        """See Device."""
+        return allocate_arena(size_bytes)
+
+    def copies(self, n: int, size_bytes: int) -> None:
+        """See Device."""
+
+    def in_place(self, size_bytes: int, rows: int) -> Done:
+        """See Device."""
+        return Done()
+
+    def computes(self, experts: int) -> None:
+        """See Device."""
+
+    def synchronize(self) -> float:
+        """See Device."""
+        return time.perf_counter()

@@ -27,10 +27,10 @@ class Fetcher(Protocol):
 
     bytes_per_expert: int
 
-    def start(self, layer: int, experts: Sequence[int], slots: Sequence[int]) -> Ticket:
+    def start(self, layer: int, experts: Sequence[int], slots: Sequence[int], ahead: bool = False) -> Ticket:
         """Begin copying `experts` of MoE layer `layer` into `slots`, and return at once.
 
-        Nobody may read or reuse these slots until the ticket was waited for. Both sequences have equal lengths; none is
+        With `ahead` it is not urgent: what is started without may overtake it. Nobody may read or reuse these slots until the ticket was waited for. Both sequences have equal lengths; none is
         a valid length.
         """
 

@@ -32,7 +32,7 @@ class Admission:
 
 
 class SlotTable:
-    """`slots` places shared by `layers` * `experts` experts.
+    """At most `slots` places shared by `layers` * `experts` experts; `slots` says how many are on offer.
 
     `slot_of` [layers, experts] is a slot or -1; `holder` [slots] is layer * experts + expert or -1; `stamp` [slots] is the
     admission that last used the slot.
@@ -43,11 +43,9 @@ class SlotTable:
         self.holder: Ids = np.full(slots, -1, dtype=np.int64)
         self.stamp: Ids = np.zeros(slots, dtype=np.int64)
         self.pinned: npt.NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)  # never victims: bytes are on their way
+        self.offered: npt.NDArray[np.bool_] = np.ones(slots, dtype=np.bool_)  # leased to experts now
+        self.slots = slots
         self._clock = 0
-
-    @property
-    def slots(self) -> int:
-        return len(self.holder)
 
     def admit(self, layer: int, routed: npt.NDArray[np.integer], fills_allowed: int | None = None) -> Admission:
         """Give the distinct experts among `routed` slots; mutates the table as if the fills had been made.
@@ -79,13 +77,29 @@ class SlotTable:
             fills[missing] = True
         return Admission(experts, rows, placed, fills)
 
+    def offer(self, slots: Ids) -> None:
+        """These slots may be used from now on; they are empty. They were withdrawn before."""
+        self.offered[slots] = True
+        self.stamp[slots] = 0
+        self.slots = int(np.count_nonzero(self.offered))
+
+    def withdraw(self, slots: Ids) -> None:
+        """Forget what these slots hold and use them no more. Raises ValueError while bytes are on their way into one."""
+        if self.pinned[slots].any():
+            raise ValueError("a slot is being filled")
+        held = self.holder[slots]
+        self.slot_of.reshape(-1)[held[held >= 0]] = -1
+        self.holder[slots] = -1
+        self.offered[slots] = False
+        self.slots = int(np.count_nonzero(self.offered))
+
     def cool(self, slots: Ids) -> None:
         """What these slots hold goes first, until it is used again."""
         self.stamp[slots] = 0
 
     def _least_recent(self, n: int) -> Ids:
         """The n slots with the oldest stamps, lower slots first among equals; never one stamped by this admission."""
-        age = np.where(self.pinned, self._clock + 1, self.stamp)
+        age = np.where(self.pinned | ~self.offered, self._clock + 1, self.stamp)
         return np.sort(np.argsort(age, kind="stable")[:n])
 
     def check(self) -> None:

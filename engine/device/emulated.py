@@ -1,0 +1,102 @@
+"""A device emulated in memory: a second allocation, a copy engine with a bandwidth, and a host memory bus both share.
+
+Real kernels compute real numbers; what is emulated is time. Copies into the device take `fill` bytes/s of the host's bus;
+in-place work reads through the same bus and gets what running copies leave of `host` bytes/s. Every wait is until a
+deadline computed from these rates, so that results are as exact as sleeping is, as long as the real work is quicker.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine.device.clock import sleep_until
+from engine.device.cpu import allocate_arena
+
+_LEFT_OVER = 1e-3  # of the bus at least, for in-place work beside copies that would take it all
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """`fill`, `host` in bytes/s; `expert_s`: device time per expert it computes; `row_s`: host time per (row, expert) that
+    in-place arithmetic needs, where that is more than reading the expert takes."""
+
+    fill: float
+    host: float
+    expert_s: float = 0.0
+    row_s: float = 0.0
+
+
+class EmulatedDevice:
+    """Thread-safe. `throttle` changes speeds while serving: copies and work that begin later have the new ones."""
+
+    name = "emulated"
+    fast_tier = True
+
+    def __init__(self, speeds: Speeds) -> None:
+        self.speeds = speeds
+        self._lock = threading.Lock()
+        self._copying_until = 0.0
+        self._computing_until = 0.0
+
+    def throttle(
+        self, fill: float | None = None, host: float | None = None, expert_s: float | None = None
+    ) -> None:
+        """Change what is given, keep the rest."""
+        now = self.speeds
+        self.speeds = replace(
+            now,
+            fill=now.fill if fill is None else fill,
+            host=now.host if host is None else host,
+            expert_s=now.expert_s if expert_s is None else expert_s,
+        )
+
+    def allocate(self, size_bytes: int) -> torch.Tensor:
+        """See Device."""
+        return allocate_arena(size_bytes)
+
+    def copies(self, n: int, size_bytes: int) -> list[float]:
+        """See Device."""
+        each = size_bytes / self.speeds.fill
+        with self._lock:
+            begin = max(time.perf_counter(), self._copying_until)
+            self._copying_until = begin + n * each
+        return [begin + i * each for i in range(n + 1)]
+
+    def in_place(self, size_bytes: int, rows: int) -> _BusRead:
+        """See Device."""
+        speeds, start = self.speeds, time.perf_counter()
+        shared = max(0.0, self._copying_until - start)
+        beside = max(speeds.host - speeds.fill, speeds.host * _LEFT_OVER)
+        if size_bytes <= beside * shared:
+            reading = size_bytes / beside
+        else:
+            reading = shared + (size_bytes - beside * shared) / speeds.host
+        return _BusRead(start, start + max(reading, rows * speeds.row_s))
+
+    def computes(self, experts: int) -> None:
+        """See Device."""
+        self._computing_until = max(self._computing_until, time.perf_counter()) + experts * self.speeds.expert_s
+
+    def synchronize(self) -> float:
+        """See Device."""
+        sleep_until(self._computing_until)
+        return max(self._computing_until, time.perf_counter())
+
+
+@dataclass(frozen=True, slots=True)
+class _BusRead:
+    start: float
+    end: float
+
+    def computed(self) -> None:
+        """See InPlaceWork."""
+
+    def wait(self) -> tuple[float, float]:
+        """See InPlaceWork."""
+        sleep_until(self.end)
+        return self.start, max(self.end, self.start)
+
