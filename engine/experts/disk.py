@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.errors import WeightsError
 from engine.weights.manifest import remedy
 
@@ -23,7 +26,7 @@ THREADS = 4  # reads under way at once; a disk queue this deep gives all it has 
 
 @dataclass(slots=True)
 class DiskStats:
-    """Counters since the start. `seconds` is time with at least one read under way."""
+    """Counters of reads that succeeded. `seconds` is time with at least one read under way."""
 
     reads: int = 0
     bytes: int = 0
@@ -80,11 +83,12 @@ class _Read(NamedTuple):
     i: int
     layer: int
     expert: int
-    slot: int
+    address: int
 
 
 class DiskFetcher:
-    """`files[layer]` holds the layer's experts at multiples of `stride`; `slot_addresses` are where the slots lie.
+    """`files[layer]` holds the layer's experts at multiples of `stride`. `slots` [capacity] i64 are the slots' addresses now;
+    the owner may change it between tickets.
 
     Direct I/O needs slots at multiples of 4096 and a file system that allows it; otherwise reads pass through the page cache,
     and `direct` says so. `sums[layer][expert]`, where given, are CRC-32 that each expert's first read must match. Raises
@@ -96,7 +100,7 @@ class DiskFetcher:
         self,
         files: Sequence[Path],
         stride: int,
-        slot_addresses: Sequence[int],
+        slots: npt.NDArray[np.int64],
         threads: int = THREADS,
         sums: Sequence[Sequence[int]] | None = None,
         direct: bool = True,
@@ -104,8 +108,8 @@ class DiskFetcher:
         assert stride % mmap.PAGESIZE == 0, "stride"
         self.bytes_per_expert = stride
         self.stats = DiskStats()
-        aligned = all(address % mmap.PAGESIZE == 0 for address in slot_addresses)
-        self._slots = [int(address) for address in slot_addresses]
+        self._slots = slots
+        aligned = not (slots % mmap.PAGESIZE).any()
         self._files = [_File(path, stride, direct and aligned) for path in files]
         self._sums = sums
         self._unchecked = [set(range(file.experts)) if sums else set() for file in self._files]
@@ -126,7 +130,8 @@ class DiskFetcher:
     def start(self, layer: int, experts: Sequence[int], slots: Sequence[int], ahead: bool = False) -> DiskTicket:
         """See fetch.Fetcher. Reads with `ahead` wait until no others are queued."""
         ticket = DiskTicket(len(experts))
-        reads = [_Read(ticket, i, layer, int(e), int(s)) for i, (e, s) in enumerate(zip(experts, slots, strict=True))]
+        addresses = self._slots[np.asarray(slots, dtype=np.int64)].tolist()
+        reads = [_Read(ticket, i, layer, e, a) for i, (e, a) in enumerate(zip(experts, addresses, strict=True))]
         with self._wake:
             (self._ahead if ahead else self._urgent).extend(reads)
             self._wake.notify(len(reads))
@@ -151,8 +156,9 @@ class DiskFetcher:
                 error = failure
             with self._wake:
                 self._busy -= 1
-                self.stats.reads += 1
-                self.stats.bytes += self.bytes_per_expert
+                if error is None:
+                    self.stats.reads += 1
+                    self.stats.bytes += self.bytes_per_expert
                 if not self._busy:
                     self.stats.seconds += time.perf_counter() - self._busy_since
             read.ticket.end(read.i, error, began)
@@ -170,7 +176,7 @@ class DiskFetcher:
 
     def _read(self, read: _Read) -> None:
         file = self._files[read.layer]
-        memory = (ctypes.c_ubyte * self.bytes_per_expert).from_address(self._slots[read.slot])
+        memory = (ctypes.c_ubyte * self.bytes_per_expert).from_address(read.address)
         file.read(read.expert, memoryview(memory).cast("B"))
         if read.expert in self._unchecked[read.layer] and self._sums is not None:
             found, expected = zlib.crc32(memory), self._sums[read.layer][read.expert]
