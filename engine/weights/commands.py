@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.errors import BadRequest, FtError, NotFound, WeightsError
+from engine.weights.catalogue import config_of
+from engine.weights.config import architecture
 from engine.weights.manifest import Manifest, Progress, load_manifest, verify
 from engine.weights.store import PULLABLE, check_name, find_model, model_names
 
-FORMATS = ("q8_0", "bf16", "f32")
+FORMATS = ("q8_0", "bf16", "f32", "q4_0", "mxfp4", "nvfp4", "fp8")
 _EXIT_FAILED, _EXIT_USAGE, _EXIT_ABSENT = 1, 2, 3
 
 
@@ -67,8 +69,16 @@ def _parser() -> _Parser:
     bring = add("import", _import, "convert a Hugging Face directory or a GGUF file", making)
     bring.add_argument("source", type=Path)
     bring.add_argument("--name", required=True, help="name of the new model")
+    fake = add("synth", _synth, "write random weights at the shapes of a known model, for benchmarks", making)
+    fake.add_argument("--like", required=True, metavar="MODEL", help="a known model, or shape-a, shape-b")
+    fake.add_argument("--arch", help="refuse unless MODEL is of this architecture")
+    fake.add_argument("--layers", type=_count, metavar="N", help="default: as many as MODEL has")
+    fake.add_argument(
+        "--vocab", type=_count, metavar="N", help="tokens in the vocabulary; default: as many as MODEL has"
+    )
+    fake.add_argument("--name", required=True, help="name of the new model")
     add("tiny-hybrid", _tiny_hybrid, "make the tiny random hybrid model that wiring tests use", making)
-    for command, dense_default in ((pull, "bf16"), (bring, "bf16")):
+    for command, dense_default in ((pull, "bf16"), (bring, "bf16"), (fake, "bf16")):
         command.add_argument("--format", choices=FORMATS, default="q8_0", help="format of the experts")
         command.add_argument("--dense-format", choices=FORMATS, default=dense_default, help="format of other matrices")
     return parser
@@ -136,6 +146,27 @@ def _tiny_hybrid(args: argparse.Namespace) -> None:
         tiny_hybrid(args.models_dir, "tiny-hybrid", progress)
 
     _make(args, "tiny-hybrid", make)
+
+
+def _synth(args: argparse.Namespace) -> None:
+    def make(progress: Progress) -> None:
+        from engine.weights.synth import synth
+
+        synth(args.models_dir, args.name, config, args.format, args.dense_format, progress, args.like)
+
+    config = config_of(args.like, args.layers, args.vocab)
+    if args.arch and architecture({"model_type": args.arch}) != architecture(config):
+        raise BadRequest(
+            f"{args.like} is of architecture {architecture(config)}, not {args.arch}.", "Leave --arch out."
+        )
+    _make(args, check_name(args.name), make)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
 
 
 def _import(args: argparse.Namespace) -> None:

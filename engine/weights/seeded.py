@@ -107,13 +107,16 @@ class SeededHybrid:
     def read(self, name: str) -> torch.Tensor:
         shape = self._shapes[name]
         random = np.random.default_rng([self._seed, zlib.crc32(name.encode())])
-        return torch.from_numpy(_values(name, shape, random).astype(np.float32))
+        return torch.from_numpy(random_values(name, shape, random).astype(np.float32))
 
     def read_expert(self, name: str, expert: int) -> torch.Tensor:
         return self.read(name)[expert]
 
+    def kind(self, name: str) -> str:
+        return "f32"
 
-def _values(name: str, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray[Any, Any]:
+
+def random_values(name: str, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray[Any, Any]:
     """Decays as the architecture is initialised; norms near their neutral value, but not on it, so that a missing or doubled
     one shows; matrices scaled to keep activations near one."""
     if name.endswith("A_log"):

@@ -7,11 +7,11 @@ import argparse
 from ftagent.context import Context
 
 PASS_THROUGH = True
-ACTIONS = ("ls", "show", "pull", "import", "verify", "tiny-hybrid")
+ACTIONS = ("ls", "show", "pull", "import", "verify", "synth", "tiny-hybrid")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "ft models ls|show|pull|import|verify|tiny-hybrid [arguments]"
+    parser.usage = "ft models ls|show|pull|import|verify|synth|tiny-hybrid [arguments]"
     parser.epilog = (
         "examples:\n"
         "  ft models ls                                 what is here (--json)\n"
@@ -28,6 +28,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     settings = context.settings({"models_dir": args.models_dir})
     models_dir = context.models_dir(settings)
-    if args.action in ("pull", "import", "tiny-hybrid"):
+    if args.action in ("pull", "import", "synth", "tiny-hybrid"):
         ensure(models_dir.resolve())  # may be a link to a larger disk
     return run_engine_tool(context.env, "models", args.action, *args.rest, "--models-dir", str(models_dir))
