@@ -107,6 +107,14 @@ class CheckpointStore:
         self._reserved[state] = side
         return state
 
+    def at(self, cache: RadixCache, tokens: array[int], position: int) -> Checkpoint | None:
+        """What is kept after `position` of `tokens`; None also when the KV up to there is not cached."""
+        try:
+            node = cache.locate(tokens, position)
+        except LookupError:
+            return None
+        return _at(node, position)
+
     def adopt(self, state: int, side: bool) -> bool:
         """Take over a live state as a reserved one, without a copy. False when the cap leaves no room."""
         if not self._make_room(side):
@@ -134,14 +142,13 @@ class CheckpointStore:
         """Keep the reserved `state` as the checkpoint after `position` tokens, unless there is one already; claimed by
         `points`, or for `kind` when there are none. None, and the state given back, when the KV up to there is no longer
         cached."""
-        line = line or line_of(session, "side" if side else "main")
         del self._reserved[state]
         try:
             node = cache.locate(tokens, position)
         except LookupError:
             self._pool.release(state)
             return None
-        made = next((c for c in usable(node) if c.position == position), None)
+        made = _at(node, position)
         if made is not None:
             self._pool.release(state)
         else:
@@ -151,14 +158,27 @@ class CheckpointStore:
             self._kept[state] = made
             self._adopt_children(made)
             self._event("checkpoint-created", {"position": position, "kind": kind})
+        self.claim(made, kind, session, side, points, line)
+        return made
+
+    def claim(
+        self,
+        made: Checkpoint,
+        kind: str,
+        session: str,
+        side: bool,
+        points: Sequence[EditPoint] = (),
+        line: str = "",
+    ) -> None:
+        """`made` is what `line` has come to: it wants it because of `points`, or as a `kind` when there are none."""
+        line = line or line_of(session, "side" if side else "main")
         self._touch_line(line)
         self._touch(made, line, side)
-        for point in points or [EditPoint(position, kind)]:
+        for point in points or [EditPoint(made.position, kind)]:
             self._claims.add(made, line, point)
         head = self._heads.get(line)
-        if made.kind == "head" and (head is None or head.position <= position or head.state not in self._kept):
+        if made.kind == "head" and (head is None or head.position <= made.position or head.state not in self._kept):
             self._set_head(made, line)
-        return made
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Forget a checkpoint and free its state."""
@@ -277,6 +297,10 @@ class CheckpointStore:
         for other in self._kept.values():
             if other.parent is made.parent and other.position > made.position and _before(other) is made:
                 other.parent = made
+
+
+def _at(node: Node, position: int) -> Checkpoint | None:
+    return next((c for c in usable(node) if c.position == position), None)
 
 
 def _before(checkpoint: Checkpoint) -> Checkpoint | None:

@@ -109,12 +109,18 @@ class Residency:
 
     def _leave_state(self, request: Request, intact: bool) -> None:
         assert self.store is not None and self.pools.states is not None
-        if intact and request.computed and self.store.adopt(request.state, request.side):
-            whole = request.computed == len(request.tokens)
-            kind = ("live" if whole else ROLLING) if request.ahead else "decode"
-            self._keep(request, request.tokens[: request.computed], request.computed, kind, request.state)
-        else:
-            self.pools.states.release(request.state)
+        tokens = request.tokens[: request.computed]
+        whole = request.computed == len(request.tokens)
+        kind = ("live" if whole else ROLLING) if request.ahead else "decode"
+        if intact and tokens:
+            made = self.store.at(self.cache, tokens, request.computed)
+            if made is not None:  # room for the same state once more would cost another checkpoint
+                points, kind = self._points(request, request.computed, kind)
+                self.store.claim(made, kind, request.submit.session, request.side, points, request.line)
+            elif self.store.adopt(request.state, request.side):
+                self._keep(request, tokens, request.computed, kind, request.state)
+                return
+        self.pools.states.release(request.state)
 
     def _reserve(self, request: Request, position: int, kind: str) -> None:
         assert self.store is not None
@@ -125,14 +131,19 @@ class Residency:
     def _keep(self, request: Request, tokens: array[int], position: int, kind: str, state: int) -> None:
         """Commit one reserved state for the edit points at `position`, or for `kind` where there are none."""
         assert self.store is not None
-        grid = self.store.grid
-        points = [p for p in request.submit.edit_points if p.position // grid * grid == position]
-        if kind == ROLLING:
-            points, kind = [EditPoint(position, "decode", 1, ROLLING)], "decode"
-        elif kind == "live" and request.ahead:
-            points.append(EditPoint(position, "live", 1, "predicted"))
+        points, kind = self._points(request, position, kind)
         session = request.submit.session
         self.store.commit(self.cache, tokens, position, state, kind, session, request.side, points, request.line)
+
+    def _points(self, request: Request, position: int, kind: str) -> tuple[list[EditPoint], str]:
+        """(the edit points that a checkpoint at `position` is for, its kind where there are none)."""
+        if kind == ROLLING:
+            return [EditPoint(position, "decode", 1, ROLLING)], "decode"
+        grid = 1 if self.store is None else self.store.grid
+        points = [p for p in request.submit.edit_points if p.position // grid * grid == position]
+        if kind == "live" and request.ahead:
+            points.append(EditPoint(position, "live", 1, "predicted"))
+        return points, kind
 
     def _account(self, request: Request) -> None:
         """A real request uses what was computed ahead; what it leaves of its own line's was for nothing."""

@@ -204,3 +204,12 @@ def test_a_head_computed_while_the_agent_boots_is_ready_for_its_first_request(be
     b.drain()
     _, usage = b.ask([*head, 3, 3], session="launch", points=[(60, "head"), (62, "prompt")])
     assert usage["anticipated"] == 60 and usage["new"] == 2
+
+
+def test_a_guess_that_ends_at_an_edit_point_gives_up_nothing_for_its_end(bench):
+    b = bench(True, pages=300, checkpoints=6, chunk_tokens=64)
+    known = [1, 2, 3, 4, 0] * 8
+    guess(b, known, points=[(20, "frontier"), (40, "prompt")])  # guesses may hold two
+    b.drain()
+    assert [c.position for c in b.cache.match(b.cache_tokens(known)).line] == [20, 40] and not b.store.evictions
+    b.check()
