@@ -18,7 +18,7 @@ PIP_SHOWN := while read -r what name rest; do case "$$what $$name $$rest" in \
 	esac; done; echo
 SOURCES := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)
 
-.PHONY: help setup demo test test-all check format wheel figures bench clean
+.PHONY: help setup demo test test-all check format wheel figures bench peer clean
 
 help:
 	@echo "make demo      the whole path on this machine: model, engine, an answer, an agent at work"
@@ -26,6 +26,7 @@ help:
 	@echo "make test-all  the long ones as well"
 	@echo "make check     format, lint, strict types, import contracts"
 	@echo "make wheel     a wheel in dist/ that installs without a compiler"
+	@echo "make peer      llama.cpp in build/peer, for benchmarks that compare with it"
 	@echo "make figures   the figures and numbers of README.md and docs/ from bench/results/"
 
 $(VENV)/.python: constraints.txt
@@ -73,6 +74,16 @@ figures: setup
 bench: setup
 	@$(BIN)/python bench/kernels.py --quick
 	@$(BIN)/python bench/decode_transformers.py --quick
+
+# llama.cpp to compare with, in an environment of its own, built for this processor; a quarter of an hour on two cores
+PEER := build/peer
+
+$(PEER)/.built:
+	@$(PYTHON) -m venv $(PEER)
+	@CMAKE_ARGS="-DGGML_NATIVE=ON" $(PEER)/bin/python -m pip --disable-pip-version-check install --no-binary llama-cpp-python llama-cpp-python==0.3.36 | $(PIP_SHOWN)
+	@touch $@
+
+peer: $(PEER)/.built
 
 clean:
 	rm -rf build dist $(VENV)

@@ -12,8 +12,9 @@ import sys
 import models
 import sides
 import versus
-from rows import Row, row, show
 from sides import Side
+
+from engine.bench.rows import Row, row, show
 
 LENGTHS = (512, 4096)
 

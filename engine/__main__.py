@@ -39,12 +39,9 @@ def _models(arguments: Sequence[str]) -> int:
 
 
 def _bench(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="engine bench", description="Measure a part of the engine without a model.")
-    parser.add_argument("what", choices=["prefix"])
-    parser.parse_args(arguments[:1])
-    from engine.bench.prefix import main
+    from engine.bench.runs import main
 
-    return main(arguments[1:])
+    return main(arguments)
 
 
 COMMANDS = {
@@ -52,7 +49,7 @@ COMMANDS = {
     "worker": (_worker, "the process that owns weights and caches; started by serve"),
     "plan": (_plan, "what a model needs in memory, before a byte is loaded"),
     "models": (_models, "list, pull, import and verify models"),
-    "bench": (_bench, "tokens computed in sessions whose context is edited: bench prefix"),
+    "bench": (_bench, "measure a part of the engine, and report what was kept"),
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.bench import traces
 from engine.bench.bound import on_demand
+from engine.bench.rows import hand_on
 from engine.bench.scenarios import QUICK, SCENARIOS, Scenario, Sizes
 from engine.bench.simulate import PREFILL_PER_S, Machine, Result, simulate
 from engine.bench.toy import language
@@ -173,6 +174,7 @@ def main(arguments: Sequence[str]) -> int:
         if not args.json:
             sys.stdout.write(_line(entry) + "\n")
             sys.stdout.flush()
+    hand_on(made)
     if args.json:
         sys.stdout.write(json.dumps(made, indent=1) + "\n")
     return 0

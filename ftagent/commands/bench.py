@@ -1,4 +1,4 @@
-"""Measure how much of a session's context is computed again, and how much before it is asked for"""
+"""Measure this machine and the engine on it, and print what was measured"""
 
 from __future__ import annotations
 
@@ -7,17 +7,34 @@ import argparse
 from ftagent.context import Context
 
 PASS_THROUGH = True
+BENCHMARKS = {
+    "prefix": "tokens computed in sessions whose context is edited",
+    "decode": "tokens per second of one sequence, beside llama.cpp",
+    "prefill": "prompt tokens per second, beside llama.cpp",
+    "experts": "expert kernels; misses of cache policies on recorded routing",
+    "bw": "bandwidths of this machine, and what they imply",
+    "split": "how misses are divided between fetching and computing in place",
+    "disk": "experts that do not fit into memory",
+    "load": "how fast a model is read",
+    "accuracy": "what formats and precisions change in the output",
+    "report": "the latest kept rows, beside what they are to reach",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "ft bench prefix [--json] [--quick] [--only NAME] [--rate N] [--traces DIR]"
-    parser.epilog = (
-        "examples:\n"
-        "  ft bench prefix                   token-exact sessions through the real scheduler and caches\n"
-        "  ft bench prefix --only append     one of them\n"
-        "  ft bench prefix --json            rows for programs\n"
+    parser.usage = f"ft bench {'|'.join(BENCHMARKS)} [--json] [--quick] [arguments]"
+    parser.epilog = "\n".join(
+        [
+            *(f"  {name:10} {text}" for name, text in BENCHMARKS.items()),
+            "",
+            "examples:",
+            "  ft bench decode --quick           under a minute",
+            "  ft bench prefix --only append     one of the token-exact sessions",
+            "  ft bench report --json            rows for programs",
+            "",
+        ]
     )
-    parser.add_argument("what", choices=("prefix",))
+    parser.add_argument("what", choices=tuple(BENCHMARKS), metavar="NAME")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -25,6 +42,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     import harnesses
     from ftagent.engine_command import run_engine_tool
+    from ftagent.paths import ensure
 
-    folder = Path(str(harnesses.__file__)).parent
-    return run_engine_tool(context.env, "bench", args.what, *args.rest, "--declarations", str(folder))
+    results = ensure(context.paths.state) / "bench"
+    more = ["--declarations", str(Path(str(harnesses.__file__)).parent)] if args.what == "prefix" else []
+    return run_engine_tool(context.env, "bench", args.what, *args.rest, *more, "--results", str(results))

@@ -1,0 +1,135 @@
+"""`engine bench NAME`: runs one benchmark in a process of its own and keeps its rows with machine, version and settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from engine.bench.rows import ROWS_FILE, Row
+from engine.errors import NotFound, Unsupported
+
+SCHEMA = "ft.bench/1"
+SOURCE = Path(__file__).parents[2]  # of a checkout; an installed package has no bench/ beside it
+MODULES = {
+    "prefix": ("engine.bench.prefix", "tokens computed in sessions whose context is edited"),
+}
+SCRIPTS = {
+    "decode": "tokens per second of one sequence, beside llama.cpp and the memory bound",
+    "prefill": "prompt tokens per second, beside llama.cpp",
+    "experts": "expert kernels of every format, beside a memory reader and the arithmetic peak",
+    "accuracy": "what each format and activation precision changes in the next token's distribution",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark named first and return its exit code; `report` prints what was kept instead."""
+    parser = argparse.ArgumentParser(
+        prog="engine bench",
+        description="Measure a part of the engine.",
+        usage="engine bench NAME [--results DIR] [arguments of NAME]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(f"  {name:10} {text}" for name, text in listing().items()),
+        allow_abbrev=False,
+        add_help=not arguments or arguments[0].startswith("-"),
+    )
+    parser.add_argument("what", choices=[*listing(), "report"], metavar="NAME")
+    parser.add_argument("--results", type=Path, metavar="DIR", help="where runs are kept")
+    args, rest = parser.parse_known_args(list(arguments))
+    if args.what == "report":
+        from engine.bench.report import main as report
+
+        return report(rest, args.results)
+    rows, code = run(args.what, rest)
+    if args.results is not None and rows:
+        keep(args.results, args.what, rows, rest)
+    return code
+
+
+def listing() -> dict[str, str]:
+    """What can be measured: name -> one line."""
+    return {**{name: text for name, (_, text) in MODULES.items()}, **SCRIPTS}
+
+
+def run(name: str, arguments: Sequence[str]) -> tuple[list[Row], int]:
+    """(rows, exit code) of a benchmark whose output goes where ours does. Raises Unsupported when it needs a checkout."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.json"
+        code = subprocess.run([*command(name), *arguments], env={**os.environ, ROWS_FILE: str(path)}).returncode
+        rows: list[Row] = json.loads(path.read_text()) if path.exists() else []
+    return rows, 128 - code if code < 0 else code
+
+
+def command(name: str) -> list[str]:
+    """How a benchmark is started. Raises Unsupported, NotFound."""
+    if name in MODULES:
+        call = f"import sys; from {MODULES[name][0]} import main; sys.exit(main(sys.argv[1:]))"
+        return [sys.executable, "-P", "-c", call]
+    if name not in SCRIPTS:
+        raise NotFound(f"There is no benchmark {name!r}.", f"Known: {', '.join(listing())}.")
+    script = SOURCE / "bench" / f"{name}.py"
+    if not script.exists():
+        raise Unsupported(
+            f"The benchmark {name!r} comes with the source code only.", "Run it in a clone of the project."
+        )
+    return [sys.executable, str(script)]
+
+
+def keep(folder: Path, name: str, rows: Sequence[Row], arguments: Sequence[str]) -> Path:
+    """Write one run to `folder`, under its name and time; returns the file."""
+    made = document(name, rows, {"arguments": list(arguments)})
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{made['date'].replace(':', '').replace('-', '')}.json"
+    path.write_text(json.dumps(made, indent=1) + "\n")
+    return path
+
+
+def document(name: str, rows: Sequence[Row], settings: dict[str, Any]) -> dict[str, Any]:
+    """Rows with what a reader needs to judge them."""
+    return {
+        "schema": SCHEMA,
+        "name": name,
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": commit(),
+        "machine": machine(),
+        "settings": settings,
+        "rows": list(rows),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """CPU model, cores this process may use, best vector instructions, memory in bytes and system."""
+    info, memory = Path("/proc/cpuinfo"), Path("/proc/meminfo")
+    text = info.read_text() if info.exists() else ""
+    names = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")]
+    total = [int(line.split()[1]) << 10 for line in memory.read_text().splitlines() if line.startswith("MemTotal")]
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "isa": "AVX-512" if "avx512f" in text else "AVX2",
+        "memory_bytes": total[0] if total else 0,
+        "system": platform.system(),
+    }
+
+
+def commit() -> str:
+    """The commit of the checkout, with a plus sign when measured code was changed; else the installed version."""
+    if not (SOURCE / ".git").exists():
+        return f"ftagent {metadata.version('ftagent')}"
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=SOURCE, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "engine", "ftagent", "harnesses", "csrc")
+    return git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
