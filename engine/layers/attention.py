@@ -1,11 +1,12 @@
-"""Grouped-query attention over paged KV; optionally with per-head q/k norms and an output gate."""
+"""Grouped-query attention over paged KV; optionally with per-head q/k norms, an output gate, a sliding window and sinks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.kernels.contract import Batch, Ops, Packed
 from engine.layers.norm import Norm, norm_tensor
@@ -21,6 +22,9 @@ class AttentionShape:
     gated: bool = False  # the query projection also yields an output gate
     normed: bool = False  # q and k pass per-head norms before the rotation
     bias: bool = False
+    centred: bool = False  # the norms' stored weights are centred on zero
+    window: int = 0  # keys a row sees, its own included; 0: all before it
+    sinks: bool = False  # a learned logit per head joins the softmax
 
     @property
     def query_width(self) -> int:
@@ -31,32 +35,30 @@ class AttentionShape:
         return self.kv_heads * self.head_dim
 
 
-def split_gate(heads: int, head_dim: int) -> Callable[[Sequence[torch.Tensor]], torch.Tensor]:
-    """Rows of [per head: query, gate], k, v -> [all queries, all gates, k, v], so that each part is one column range."""
-
-    def build(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        query, key, value = tensors
-        parts = query.view(heads, 2, head_dim, *query.shape[1:])
-        flat = (heads * head_dim, *query.shape[1:])
-        return torch.cat([parts[:, 0].reshape(flat), parts[:, 1].reshape(flat), key, value])
-
-    return build
+def split_gate(shape: AttentionShape) -> NDArray[np.int64]:
+    """The order of rows that turns [per head: query, gate], k, v into [all queries, all gates, k, v], so that each part is one
+    column range."""
+    queries = np.arange(2 * shape.query_width).reshape(shape.heads, 2, shape.head_dim)
+    rest = 2 * shape.query_width + np.arange(2 * shape.kv_width)
+    return np.concatenate([queries[:, 0].reshape(-1), queries[:, 1].reshape(-1), rest])
 
 
 def attention_tensors(name: str, source: str, shape: AttentionShape) -> dict[str, DenseTensor]:
     """Our tensors under `name` from a checkpoint's `source` (…self_attn)."""
     projections = [f"{source}.{part}_proj" for part in "qkv"]
-    build = split_gate(shape.heads, shape.head_dim) if shape.gated else None
+    rows = split_gate(shape) if shape.gated else None
     tensors = {
-        f"{name}.qkv": DenseTensor(tuple(f"{p}.weight" for p in projections), build=build),
+        f"{name}.qkv": DenseTensor(tuple(f"{p}.weight" for p in projections), rows=rows),
         f"{name}.out": DenseTensor((f"{source}.o_proj.weight",)),
     }
     if shape.bias:
-        tensors[f"{name}.qkv_bias"] = DenseTensor(tuple(f"{p}.bias" for p in projections), packed=False, build=build)
+        tensors[f"{name}.qkv_bias"] = DenseTensor(tuple(f"{p}.bias" for p in projections), packed=False, rows=rows)
         tensors[f"{name}.out_bias"] = DenseTensor((f"{source}.o_proj.bias",), packed=False)
     if shape.normed:
         for part in "qk":
-            tensors[f"{name}.{part}_norm"] = norm_tensor(f"{source}.{part}_norm.weight", centred=True)
+            tensors[f"{name}.{part}_norm"] = norm_tensor(f"{source}.{part}_norm.weight", shape.centred)
+    if shape.sinks:
+        tensors[f"{name}.sinks"] = DenseTensor((f"{source}.sinks",), packed=False)
     return tensors
 
 
@@ -74,6 +76,7 @@ class Attention:
     out_bias: torch.Tensor | None = None
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    sinks: torch.Tensor | None = None
 
     def __call__(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
         """[M, hidden] -> [M, hidden]; writes the rows' K and V into the batch's pages."""
@@ -92,7 +95,8 @@ class Attention:
         ops.rope_(q, self.rope.cos, self.rope.sin, batch.positions)
         ops.rope_(k, self.rope.cos, self.rope.sin, batch.positions)
         ops.write_kv(batch, self.layer, k, v.view(rows, shape.kv_heads, shape.head_dim))
-        mixed = ops.attention(batch, self.layer, q, shape.kv_heads, shape.head_dim**-0.5)
+        scale = shape.head_dim**-0.5
+        mixed = ops.attention(batch, self.layer, q, shape.kv_heads, scale, shape.window, self.sinks)
         if shape.gated:
             mixed = ops.sigmoid_mul(mixed, parts[1])
         return ops.linear(mixed, self.out, self.out_bias)

@@ -20,7 +20,7 @@ class Experts(Protocol):
 
 @dataclass(slots=True)
 class Moe:
-    """One MoE layer; the chosen experts' weights are renormalised to sum to one."""
+    """One MoE layer; `layer` counts MoE layers. With `renormalise` the chosen experts' weights sum to one."""
 
     ops: Ops
     layer: int
@@ -29,10 +29,13 @@ class Moe:
     experts: Experts
     shared: Mlp | None = None
     shared_gate: Packed | None = None
+    router_bias: torch.Tensor | None = None
+    renormalise: bool = True
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[M, hidden] -> [M, hidden]."""
-        ids, weights = self.ops.route(self.ops.linear(x, self.router), self.top_k, True)
+        logits = self.ops.linear(x, self.router, self.router_bias)
+        ids, weights = self.ops.route(logits, self.top_k, self.renormalise)
         routed = self.experts.run(self.layer, x, ids, weights)
         if self.shared is None or self.shared_gate is None:
             return routed

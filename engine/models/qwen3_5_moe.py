@@ -9,12 +9,11 @@ from engine.layers import rope
 from engine.layers.attention import AttentionShape, attention_tensors
 from engine.layers.decoder import Block, Decoder, Mixer
 from engine.layers.delta import DeltaNet, DeltaShape, delta_tensors
-from engine.layers.mlp import Mlp, mlp_tensors
+from engine.layers.mlp import mlp_tensors
 from engine.layers.moe import Moe
-from engine.memory.geometry import Geometry
 from engine.models import common
 from engine.models.spec import Config, ModelSpec, Parts
-from engine.weights.map import DenseTensor, LayerExperts, WeightMap
+from engine.weights.map import DenseTensor, WeightMap
 
 _UNUSED = ("model.visual.", "mtp.")  # the vision tower and the draft layer
 
@@ -27,8 +26,8 @@ def layer_kinds(config: Config) -> list[str]:
     return ["linear_attention" if (l + 1) % every else "full_attention" for l in range(config["num_hidden_layers"])]
 
 
-def _attention_shape(config: dict[str, Any]) -> AttentionShape:
-    return replace(common.attention_shape(config), gated=True, normed=True)
+def _attention_shape(config: Config) -> AttentionShape:
+    return replace(common.attention_shape(config), gated=True, normed=True, centred=True)
 
 
 def _delta_shape(config: Config) -> DeltaShape:
@@ -55,33 +54,16 @@ def mapping(config: dict[str, Any]) -> WeightMap:
         dense[f"{name}.moe.router"] = DenseTensor((f"{source}.mlp.gate.weight",), format="f32")
         dense[f"{name}.moe.shared_gate"] = DenseTensor((f"{source}.mlp.shared_expert_gate.weight",), format="f32")
         dense |= mlp_tensors(f"{name}.moe.shared", f"{source}.mlp.shared_expert")
-        each = f"{source}.mlp.experts.{{expert}}"
-        experts.append(
-            LayerExperts(
-                layer,
-                gate=f"{each}.gate_proj.weight",
-                up=f"{each}.up_proj.weight",
-                down=f"{each}.down_proj.weight",
-                fused_gate_up=f"{source}.mlp.experts.gate_up_proj",
-                fused_down=f"{source}.mlp.experts.down_proj",
-            )
-        )
-    geometry = Geometry(
-        vocab_size=config["vocab_size"],
-        hidden_size=config["hidden_size"],
-        layers=len(kinds),
+        experts.append(common.qwen_experts(layer))
+    geometry = common.geometry(
+        config,
+        shape,
         attention_layers=kinds.count("full_attention"),
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
         state_layer_bytes=(delta.state_bytes,) * kinds.count("linear_attention"),
         moe_layers=len(kinds),
-        experts=config["num_experts"],
+        experts=common.expert_count(config),
         top_k=config["num_experts_per_tok"],
         expert_width=config["moe_intermediate_size"],
-        expert_bytes=0,
-        bank_bytes=0,
-        dense_bytes=0,
-        max_window_tokens=config["max_position_embeddings"],
     )
     return WeightMap(dense, geometry, tuple(experts), ignore=(*common.unused_sources(config), *_UNUSED))
 
@@ -129,7 +111,7 @@ def _moe(parts: Parts, name: str, layer: int) -> Moe:
         top_k=parts.config["num_experts_per_tok"],
         router=parts.packed(f"{name}.router"),
         experts=parts.experts,
-        shared=Mlp(parts.ops, parts.packed(f"{name}.shared.gate_up"), parts.packed(f"{name}.shared.down")),
+        shared=common.mlp(parts, f"{name}.shared"),
         shared_gate=parts.packed(f"{name}.shared_gate"),
     )
 

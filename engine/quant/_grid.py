@@ -49,17 +49,18 @@ def nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """4-bit codes [groups * 16, blocks, 32] -> [groups, blocks, 256]: four vectors of 16 lanes; vector j holds inputs 8j…8j+7,
     lane r is row r; bits 4i are input 8j+2i, bits 16+4i input 8j+2i+1."""
     rows, blocks, _ = codes.shape
-    parts = codes.reshape(rows // GROUP, GROUP, blocks, 4, 4, 2).astype(np.uint32)
-    lanes = (parts << _SHIFTS).sum((-2, -1), dtype=np.uint32)  # [groups, 16, blocks, 4]
-    return np.ascontiguousarray(lanes.transpose(0, 2, 3, 1)).view(np.uint8).reshape(-1, blocks, CODES_4BIT_BYTES)
+    # Input 8j + 4a + 2b + o lies in nibble b of byte 2o + a.
+    parts = codes.reshape(rows // GROUP, GROUP, blocks, 4, 2, 2, 2)
+    lanes = parts[..., 0, :] | (parts[..., 1, :] << np.uint8(4))  # [groups, 16, blocks, j, a, o]
+    return np.ascontiguousarray(lanes.transpose(0, 2, 3, 1, 5, 4)).reshape(-1, blocks, CODES_4BIT_BYTES)
 
 
 def unnibbles(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The inverse of `nibbles`."""
     groups, blocks, _ = data.shape
-    lanes = np.ascontiguousarray(data).view(np.uint32).reshape(groups, blocks, 4, GROUP).transpose(0, 3, 1, 2)
-    codes = (lanes[..., None, None] >> _SHIFTS) & np.uint32(15)
-    return codes.astype(np.uint8).reshape(groups * GROUP, blocks, BLOCK)
+    lanes = data.reshape(groups, blocks, 4, GROUP, 2, 2).transpose(0, 3, 1, 2, 5, 4)
+    codes = np.stack([lanes & np.uint8(15), lanes >> np.uint8(4)], axis=-2)
+    return codes.reshape(groups * GROUP, blocks, BLOCK)
 
 
 def quads(codes: NDArray[Any]) -> NDArray[np.uint8]:
@@ -74,6 +75,3 @@ def unquads(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     groups, blocks, n_bytes = data.shape
     lanes = data.reshape(groups, blocks, n_bytes // (4 * GROUP), GROUP, 4).transpose(0, 3, 1, 2, 4)
     return np.ascontiguousarray(lanes).reshape(groups * GROUP, blocks, n_bytes // GROUP)
-
-
-_SHIFTS = (4 * np.arange(4, dtype=np.uint32))[:, None] + np.array([0, 16], dtype=np.uint32)

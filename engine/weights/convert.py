@@ -7,19 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from engine import kernels, models
 from engine.errors import Unsupported, WeightsError
-from engine.kernels.contract import FORMATS, Ops
+from engine.kernels.contract import Ops
+from engine.weights.choice import bias_of, choose, is_fused, matrix_names
 from engine.weights.config import architecture, text_config
 from engine.weights.manifest import Manifest, Progress
 from engine.weights.map import DenseTensor, LayerExperts, WeightMap
+from engine.weights.quantised import Matrix, join, pick
 from engine.weights.source import TensorSource
 from engine.weights.writer import Expert, FtwWriter, staged
 
 _T = TypeVar("_T")
-CREATED_BY = "ftw-writer 1"  # changes whenever the same source would give other bytes
+CREATED_BY = "ftw-writer 2"  # changes whenever the same source would give other bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +52,25 @@ def convert(
     dense_format: str,
     progress: Progress | None = None,
 ) -> Path:
-    """Write `models_dir/name` from `source` and return it; experts in `format`, other matrices in `dense_format`.
+    """Write `models_dir/name` from `source` and return it; experts in `format`, other matrices in `dense_format`; "keep" is the
+    checkpoint's own format (see `engine.weights.choice`, which also says what it comes to). What is already in the format
+    asked for stays exactly as published.
 
-    `progress` counts tensors. Peak memory is a few tensors. Nothing appears under the final name until all is written. Raises Unsupported for an
-    unknown architecture or format, WeightsError for a checkpoint that does not match its configuration.
+    `progress` counts tensors. Peak memory is a few tensors. Nothing appears under the final name until all is written. Raises
+    Unsupported for an unknown architecture or format, WeightsError for a checkpoint that does not match its configuration.
     """
-    for wanted in (format, dense_format):
-        if wanted not in FORMATS:
-            raise Unsupported(f"The format {wanted!r} is not one of {', '.join(FORMATS)}.")
     weight_map = weight_map_of(facts.config)
     check_coverage(source, weight_map)
+    chosen = choose(source, weight_map, format, dense_format)
     with staged(models_dir, name) as directory:
         count = _Counter(len(weight_map.dense) + len(weight_map.experts) * weight_map.geometry.experts, progress)
         with FtwWriter(directory, packing_ops()) as writer:
             for our_name, tensor in count.each(weight_map.dense.items()):
-                writer.dense(our_name, build_dense(source, tensor), _format_of(tensor, dense_format))
+                writer.dense(our_name, build_dense(source, tensor), chosen.dense.get(our_name, ""))
             for layer in weight_map.experts:
-                writer.bank(layer.layer, count.each(experts_of(source, layer, weight_map.geometry.experts)), format)
-            _finish(writer, weight_map, facts, name)
+                experts = count.each(experts_of(source, layer, weight_map.geometry.experts))
+                writer.bank(layer.layer, experts, chosen.experts, layer.activation)
+            write_facts(writer, weight_map, facts, name)
     return models_dir / name
 
 
@@ -87,7 +91,10 @@ def check_coverage(source: TensorSource, weight_map: WeightMap) -> None:
     """Raises WeightsError when a mapped tensor is absent from `source`, or a tensor of `source` would be dropped."""
     wanted = {name for tensor in weight_map.dense.values() for name in tensor.sources}
     for layer in weight_map.experts:
-        wanted |= _expert_names(source, layer, weight_map.geometry.experts)
+        matrices = matrix_names(source, layer, weight_map.geometry.experts)
+        wanted.update(matrices)
+        if layer.bias:
+            wanted.update(bias_of(name) for name in matrices)
     if missing := sorted(wanted - source.names):
         raise WeightsError(
             f"The checkpoint lacks {_some(missing)}.",
@@ -98,30 +105,43 @@ def check_coverage(source: TensorSource, weight_map: WeightMap) -> None:
         raise WeightsError(f"The checkpoint has tensors that the architecture does not use: {_some(unused)}.")
 
 
-def build_dense(source: TensorSource, tensor: DenseTensor) -> torch.Tensor:
-    """The fp32 tensor of a map entry."""
-    parts = [source.read(name).float() for name in tensor.sources]
+def build_dense(source: TensorSource, tensor: DenseTensor) -> Matrix:
+    """The tensor of a map entry."""
+    parts = [source.read(name) for name in tensor.sources]
     if tensor.build is not None:
-        return tensor.build(parts)
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return tensor.build([part.float() for part in parts])
+    whole = join(parts)
+    return whole if tensor.rows is None else pick(whole, tensor.rows)
 
 
 def experts_of(source: TensorSource, layer: LayerExperts, experts: int) -> Iterator[Expert]:
-    """(gate_up [2*width, hidden], down [hidden, width]) of each expert, read one at a time."""
+    """The experts of a layer, read one at a time."""
     for expert in range(experts):
-        if is_fused(source, layer):
-            gate_up = source.read_expert(layer.fused_gate_up, expert)
-            yield Expert(gate_up, source.read_expert(layer.fused_down, expert))
-        else:
-            gate, up, down = (
-                source.read(pattern.format(expert=expert)) for pattern in (layer.gate, layer.up, layer.down)
-            )
-            yield Expert(torch.cat([gate, up]), down)
+        yield _fused(source, layer, expert) if is_fused(source, layer) else _separate(source, layer, expert)
 
 
-def is_fused(source: TensorSource, layer: LayerExperts) -> bool:
-    """Whether the checkpoint keeps the layer's experts in fused tensors."""
-    return layer.fused_gate_up != "" and layer.fused_gate_up in source.names
+def _separate(source: TensorSource, layer: LayerExperts, expert: int) -> Expert:
+    gate, up, down = (pattern.format(expert=expert) for pattern in (layer.gate, layer.up, layer.down))
+    bias = None
+    if layer.bias:
+        bias = torch.cat([source.read(bias_of(name)).float() for name in (gate, up, down)])
+    return Expert(join([source.read(gate), source.read(up)]), source.read(down), bias)
+
+
+def _fused(source: TensorSource, layer: LayerExperts, expert: int) -> Expert:
+    names = (layer.fused_gate_up, layer.fused_down)
+    gate_up, down = (outputs_first(source.read_expert(name, expert), layer) for name in names)
+    biases = [source.read_expert(bias_of(name), expert).float() for name in names] if layer.bias else []
+    if layer.alternating:
+        rows = np.arange(gate_up.shape[0])
+        order = np.concatenate([rows[::2], rows[1::2]])
+        gate_up, biases[:1] = pick(gate_up, order), [bias[torch.from_numpy(order)] for bias in biases[:1]]
+    return Expert(gate_up, down, torch.cat(biases) if biases else None)
+
+
+def outputs_first(matrix: Matrix, layer: LayerExperts) -> Matrix:
+    """A fused expert matrix as [outputs, inputs]."""
+    return matrix.T if layer.transposed and isinstance(matrix, torch.Tensor) else matrix
 
 
 class _Counter:
@@ -141,20 +161,8 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _expert_names(source: TensorSource, layer: LayerExperts, experts: int) -> set[str]:
-    if is_fused(source, layer):
-        return {layer.fused_gate_up, layer.fused_down}
-    patterns = (layer.gate, layer.up, layer.down)
-    return {pattern.format(expert=expert) for pattern in patterns for expert in range(experts)}
-
-
-def _format_of(tensor: DenseTensor, dense_format: str) -> str:
-    if not tensor.packed:
-        return ""
-    return tensor.format or dense_format
-
-
-def _finish(writer: FtwWriter, weight_map: WeightMap, facts: ModelFacts, name: str) -> Manifest:
+def write_facts(writer: FtwWriter, weight_map: WeightMap, facts: ModelFacts, name: str) -> Manifest:
+    """Write the side files and, last, the manifest."""
     writer.text("config.json", facts.config_json)
     writer.text("tokenizer.json", facts.tokenizer_json)
     writer.text("chat_template.jinja", facts.chat_template)

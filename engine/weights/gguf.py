@@ -71,6 +71,9 @@ class GgufSource:
     def read_expert(self, name: str, expert: int) -> torch.Tensor:
         return self.read(name)[expert]
 
+    def kind(self, name: str) -> str:
+        return str(self._tensors[name].tensor_type.name)
+
     def _config(self) -> dict[str, Any]:
         meta = self.metadata
         try:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.memory.geometry import Geometry
 
 if TYPE_CHECKING:
@@ -23,8 +26,8 @@ Build = Callable[[Sequence["torch.Tensor"]], "torch.Tensor"]
 class DenseTensor:
     """One tensor outside the experts.
 
-    `sources` are concatenated along their first dimension (so that q, k and v can be one matrix); `build`, when given, gets
-    them in fp32 instead and returns the tensor. A `packed` tensor is an [n, k] matrix stored in kernel layout as a `Packed`,
+    `sources` are concatenated along their first dimension (so that q, k and v can be one matrix), then put into the order of
+    `rows` (indices into the whole) when given; `build`, when given, gets them in fp32 instead and returns the tensor. A `packed` tensor is an [n, k] matrix stored in kernel layout as a `Packed`,
     in `format` (empty: the dense format asked for at conversion; name "f32" for routers and other small, sensitive ones).
     Others are stored as plain fp32 of any shape.
     """
@@ -33,14 +36,17 @@ class DenseTensor:
     packed: bool = True
     format: str = ""
     build: Build | None = None
+    rows: NDArray[np.int64] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerExperts:
     """The experts of one layer, in whichever of two forms the checkpoint has.
 
-    Separate: `gate`, `up` [width, hidden] and `down` [hidden, width] are name patterns with `{expert}`. Fused:
-    `fused_gate_up` [experts, 2*width, hidden] (gate rows first) and `fused_down` [experts, hidden, width].
+    Separate: `gate`, `up` [width, hidden] and `down` [hidden, width] are name patterns with `{expert}`, each ending in `.weight`.
+    Fused: `fused_gate_up` [experts, 2*width, hidden] (gate rows first) and `fused_down` [experts, hidden, width].
+    `transposed`: fused float tensors have inputs before outputs. `alternating`: fused gate and up outputs take turns.
+    `bias`: each matrix has one, named by `.bias` instead of `.weight`, or by `_bias` behind a fused tensor's name.
     """
 
     layer: int  # index in the model, dense layers counted
@@ -49,6 +55,10 @@ class LayerExperts:
     down: str
     fused_gate_up: str = ""
     fused_down: str = ""
+    transposed: bool = False
+    alternating: bool = False
+    bias: bool = False
+    activation: str = "silu"  # see engine.kernels.contract.ExpertShape
 
 
 @dataclass(frozen=True, slots=True)

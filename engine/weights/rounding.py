@@ -8,8 +8,10 @@ from __future__ import annotations
 import torch
 
 from engine.kernels.contract import Packed
-from engine.weights.convert import is_fused, packing_ops
+from engine.weights.choice import choose, matrix_names
+from engine.weights.convert import packing_ops
 from engine.weights.map import WeightMap
+from engine.weights.quantised import Matrix, Quantised
 from engine.weights.source import TensorSource
 
 
@@ -19,32 +21,37 @@ class RoundedSource:
     def __init__(self, source: TensorSource, weight_map: WeightMap, format: str, dense_format: str) -> None:
         self._source = source
         self._formats: dict[str, str] = {}
-        for tensor in weight_map.dense.values():
-            for name in tensor.sources if tensor.packed else ():
-                self._formats[name] = tensor.format or dense_format
+        self._transposed: set[str] = set()
+        chosen = choose(source, weight_map, format, dense_format)
+        for ours, kept in chosen.dense.items():
+            self._formats.update(dict.fromkeys(weight_map.dense[ours].sources, kept))
         for layer in weight_map.experts:
-            if is_fused(source, layer):
-                names = [layer.fused_gate_up, layer.fused_down]
-            else:
-                patterns = (layer.gate, layer.up, layer.down)
-                names = [p.format(expert=e) for p in patterns for e in range(weight_map.geometry.experts)]
-            self._formats.update(dict.fromkeys(names, format))
+            names = matrix_names(source, layer, weight_map.geometry.experts)
+            self._formats.update(dict.fromkeys(names, chosen.experts))
+            if layer.transposed:
+                self._transposed.update(names)
 
     @property
     def names(self) -> frozenset[str]:
         return self._source.names
 
     def read(self, name: str) -> torch.Tensor:
-        return self._round(name, self._source.read(name).float())
+        return self._round(name, self._source.read(name))
 
     def read_expert(self, name: str, expert: int) -> torch.Tensor:
-        return self._round(name, self._source.read_expert(name, expert).float())
+        return self._round(name, self._source.read_expert(name, expert))
 
-    def _round(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        format = self._formats.get(name, "")
-        if not format:
+    def kind(self, name: str) -> str:
+        return self._formats.get(name) or self._source.kind(name)
+
+    def _round(self, name: str, stored: Matrix) -> torch.Tensor:
+        format, tensor = self._formats.get(name, ""), stored.float()
+        if not format or (isinstance(stored, Quantised) and stored.format == format):
             return tensor
+        swap = name in self._transposed and isinstance(stored, torch.Tensor)
+        whole = tensor.mT if swap else tensor
         # Rows are packed independently, so a stack of matrices is rounded like each of them.
-        ops, matrix = packing_ops(), tensor.reshape(-1, tensor.shape[-1])
+        ops, matrix = packing_ops(), whole.reshape(-1, whole.shape[-1])
         packed = Packed(ops.pack(matrix, format), format, *matrix.shape)
-        return ops.unpack(packed).view(tensor.shape)
+        rounded = ops.unpack(packed).view(whole.shape)
+        return rounded.mT if swap else rounded

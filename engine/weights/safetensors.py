@@ -42,6 +42,11 @@ class SafetensorsSource:
         path, stored = self._where[name]
         return self._tensor(path, self._handles[path].get_slice(stored)[expert : expert + 1][0])
 
+    def kind(self, name: str) -> str:
+        path, stored = self._where[name]
+        dtype = self._handles[path].get_slice(stored).get_dtype()
+        return {"F32": "f32", "F16": "f16", "BF16": "bf16"}.get(dtype, dtype)
+
     def _open(self, path: Path) -> Any:
         try:
             self._handles[path] = safe_open(path, framework="pt")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
+from engine.weights.quantised import Matrix
 
 
 class TensorSource(Protocol):
@@ -13,8 +13,14 @@ class TensorSource(Protocol):
     @property
     def names(self) -> frozenset[str]: ...
 
-    def read(self, name: str) -> torch.Tensor:
-        """The tensor, in any float dtype. Raises KeyError for a name that is not in `names`, WeightsError when the file is bad."""
+    def read(self, name: str) -> Matrix:
+        """The tensor, in any float dtype or as quantised matrix. Raises KeyError for a name that is not in `names`, WeightsError
+        when the file is bad."""
 
-    def read_expert(self, name: str, expert: int) -> torch.Tensor:
-        """`read(name)[expert]`, without reading the other experts where the file format allows it."""
+    def read_expert(self, name: str, expert: int) -> Matrix:
+        """`read(name)[expert]` of a stack of matrices or vectors, without reading the other experts where the file format allows
+        it."""
+
+    def kind(self, name: str) -> str:
+        """How the file keeps the numbers of `name`: a kernel format ("bf16", "mxfp4", …) if one holds them exactly, else a name of
+        the file's own ("f16", "Q4_K", …)."""

@@ -49,15 +49,18 @@ class UpcycledSource:
             raise KeyError(name)
         if found := _EXPERT.fullmatch(name):
             layer, expert, which = int(found[1]), int(found[2]), found[3]
-            weight = self._dense.read(f"model.layers.{layer}.mlp.{_DENSE_NAME[which]}.weight")
+            weight = self._dense.read(f"model.layers.{layer}.mlp.{_DENSE_NAME[which]}.weight").float()
             order = torch.from_numpy(self._random(layer, expert).permutation(self._width))
             return weight[:, order] if which == "w2" else weight[order]
         if found := _ROUTER.fullmatch(name):
             return self._router(int(found[1]))
-        return self._dense.read(name)
+        return self._dense.read(name).float()
 
     def read_expert(self, name: str, expert: int) -> torch.Tensor:
         return self.read(name)[expert]
+
+    def kind(self, name: str) -> str:
+        return "f32"
 
     def _router(self, layer: int) -> torch.Tensor:
         # Scaled so that the logits of a normalised token have a standard deviation near one.

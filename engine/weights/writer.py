@@ -20,6 +20,7 @@ from engine.errors import WeightsError
 from engine.kernels.contract import ExpertShape, Ops
 from engine.memory.geometry import Geometry
 from engine.weights.manifest import MANIFEST_FILE, Bank, DenseEntry, Manifest
+from engine.weights.quantised import Matrix, packed
 
 DENSE_FILE = "dense.bin"
 DENSE_ALIGNMENT_BYTES = 64
@@ -29,8 +30,8 @@ Buffer = memoryview | bytes
 class Expert(NamedTuple):
     """`gate_up` [2*width, hidden], gate rows first, `down` [hidden, width]; `bias` [2*width + hidden] as a bank has it."""
 
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    gate_up: Matrix
+    down: Matrix
     bias: torch.Tensor | None = None
 
 
@@ -74,10 +75,10 @@ class FtwWriter:
         self._dense_bytes = self._dense_crc32 = 0
         self._banks: list[Bank] = []
 
-    def dense(self, name: str, tensor: torch.Tensor, format: str) -> None:
+    def dense(self, name: str, tensor: Matrix, format: str) -> None:
         """Append a tensor: an [n, k] matrix packed in `format`, or plain fp32 when `format` is empty."""
         if format:
-            data = self._ops.pack(tensor.float().contiguous(), format)
+            data = packed(tensor, format, self._ops)
         else:
             data = tensor.float().contiguous().view(-1).view(torch.uint8)
         self.dense_pieces(name, [data.numpy().data], tuple(tensor.shape), format)
@@ -121,7 +122,7 @@ class FtwWriter:
     def _block(self, expert: Expert, shape: ExpertShape) -> memoryview:
         block = torch.zeros(shape.stride, dtype=torch.uint8)
         for offset, matrix in ((0, expert.gate_up), (shape.down_offset, expert.down)):
-            data = self._ops.pack(matrix.float().contiguous(), shape.format)
+            data = packed(matrix, shape.format, self._ops)
             block[offset : offset + data.numel()] = data
         if expert.bias is not None:
             bias = expert.bias.float().contiguous().view(torch.uint8)

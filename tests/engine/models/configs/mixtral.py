@@ -1,4 +1,4 @@
-"""Tiny Mixtrals: the default model's shape, and one whose experts outnumber a token's choice by far."""
+"""Tiny Mixtrals: the default model's shape, and one whose experts outnumber a token's choice by far, over a sliding window."""
 
 from transformers import MixtralConfig
 
@@ -25,5 +25,5 @@ CONFIGS = {
             "original_max_position_embeddings": 128,
         },
     ),
-    "top-3-of-16": MixtralConfig(**_SIZES, num_local_experts=16, num_experts_per_tok=3),
+    "top-3-of-16": MixtralConfig(**_SIZES, num_local_experts=16, num_experts_per_tok=3, sliding_window=40),
 }
