@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-import mmap
 import os
 import resource
 import sys
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 
 import engine.kernels
+from engine.device.cpu import allocate_arena
 from engine.kernels import _cpu
 from engine.memory.plan import Settings
 from engine.memory.planner import plan_model
@@ -33,7 +33,6 @@ from engine.runner.load import load
 from engine.scheduler.step import SampleSpec, Slice
 
 READ_BYTES = 1 << 30
-HUGE_PAGE = 2 << 20
 SCORED_TOGETHER = 128
 
 
@@ -51,7 +50,7 @@ class Session:
         self._pages = loaded.pools.pages.alloc(-(-options.context // loaded.pools.page_tokens))
         self._state = -1 if loaded.pools.states is None else loaded.pools.states.alloc()
         self._position = self._token = 0
-        self._reader = _huge(READ_BYTES) if options.dram else None
+        self._reader = _written(READ_BYTES) if options.dram else None
         self.facts = {"activations": ops.activations(), "isa": _cpu.isa(), "threads": _cpu.thread_count()}
 
     def prefill(self, tokens: list[int]) -> dict[str, Any]:
@@ -142,12 +141,9 @@ def _label(name: str, arguments: tuple[Any, ...]) -> str:
     return f"linear {matrix.n}x{matrix.k} {matrix.format}"
 
 
-def _huge(size: int) -> torch.Tensor:
-    """`size` bytes on pages of 2 MiB, written once."""
-    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    whole = torch.frombuffer(memory, dtype=torch.uint8)
-    made = whole[-whole.data_ptr() % HUGE_PAGE :][:size]
+def _written(size: int) -> torch.Tensor:
+    """Memory on pages of 2 MiB that the system has really given."""
+    made = allocate_arena(size)
     made.fill_(1)
     return made
 
