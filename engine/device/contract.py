@@ -18,9 +18,10 @@ class InPlaceWork(Protocol):
 
 
 class Device(Protocol):
-    """`name` as in --device. `fast_tier`: whether it has memory that is faster for experts than the host's."""
+    """`name` as in --device; `identity` also tells its speed apart. `fast_tier`: whether it has memory that is faster for experts than the host's."""
 
     name: str
+    identity: str
     fast_tier: bool
 
     def allocate(self, size_bytes: int) -> torch.Tensor:

@@ -50,7 +50,7 @@ class Done:
 class CpuDevice:
     """Kernels run in the caller, so that everything is done when a call returns. Its memory is the host's."""
 
-    name = "cpu"
+    name = identity = "cpu"
     fast_tier = False
 
     def allocate(self, size_bytes: int) -> torch.Tensor:

@@ -38,13 +38,12 @@ class EmulatedDevice:
 
     def __init__(self, speeds: Speeds) -> None:
         self.speeds = speeds
+        self.identity = f"emulated {speeds.fill:g} {speeds.host:g}"
         self._lock = threading.Lock()
         self._copying_until = 0.0
         self._computing_until = 0.0
 
-    def throttle(
-        self, fill: float | None = None, host: float | None = None, expert_s: float | None = None
-    ) -> None:
+    def throttle(self, fill: float | None = None, host: float | None = None, expert_s: float | None = None) -> None:
         """Change what is given, keep the rest."""
         now = self.speeds
         self.speeds = replace(
@@ -99,4 +98,3 @@ class _BusRead:
         """See InPlaceWork."""
         sleep_until(self.end)
         return self.start, max(self.end, self.start)
-

@@ -1,108 +1,140 @@
-"""Serving routed experts: computed in place in the bank, or filled into fast-tier slots first. The same bits either way."""
+"""Serving routed experts: where they lie, or through fast-tier slots. The same bits either way."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from engine.errors import Unsupported
+from engine.device.contract import Device
+from engine.device.cpu import CpuDevice
 from engine.experts.bank import Bank
+from engine.experts.copy import CopyFetcher
+from engine.experts.record import Recorder
 from engine.experts.slots import SlotTable
-from engine.experts.waves import waves
-from engine.kernels.contract import Ops
+from engine.experts.split import UNKNOWN, Profile, Rates, Split
+from engine.experts.tiered import Tiered
+from engine.experts.watch import Watch
+from engine.kernels.contract import ExpertShape, Ops
 
-BACKENDS = ("auto", "cpu", "offload", "fused", "hybrid")
+Slots = npt.NDArray[np.int64]
 
 
 class Executor(Protocol):
     """What a MoE layer calls (see layers.moe.Experts), with counters per layer: experts found in the fast tier, or not.
 
-    Where experts are computed in place, every distinct routed expert is a hit.
+    Where experts are computed in place, every distinct routed expert is a hit. `record` is told every step's routing,
+    `watch` how long a layer of one row took.
     """
 
     hits: list[int]
     misses: list[int]
-
-    def run(self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor: ...
-
-
-class InPlace:
-    """Every expert is computed where it lies in the bank."""
-
-    def __init__(self, ops: Ops, bank: Bank) -> None:
-        self._ops, self._bank = ops, bank
-        self.hits = [0] * len(bank.layers)
-        self.misses = [0] * len(bank.layers)
+    record: Recorder | None
+    watch: Watch
 
     def run(self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """See Executor."""
-        bank = self._bank
-        self.hits[layer] += ids.shape[1] if ids.shape[0] == 1 else len(np.unique(ids.numpy()))
-        return self._ops.experts(x, ids, weights, bank.addresses[layer], bank.shape)
+        """See layers.moe.Experts."""
+
+    def report(self) -> dict[str, Any]:
+        """Plain data for statistics."""
+
+    def close(self) -> None:
+        """End threads."""
 
 
-class Offload:
-    """Misses are copied into slots, then everything is computed in slots.
+class Resident:
+    """Every expert is computed where it always lies. `addresses[layer]` is [experts] i64.
 
-    `offsets` are the slots' byte offsets in `arena`. A step that routes to more experts than there are slots runs in
-    waves of rows. Raises Unsupported when not even one row's experts fit.
+    `in_place`: that is host memory, read beside the device; otherwise the device's own.
     """
 
-    def __init__(self, ops: Ops, bank: Bank, arena: torch.Tensor, offsets: Sequence[int], top_k: int) -> None:
-        if len(offsets) < top_k:
-            raise Unsupported(f"{len(offsets)} expert slots cannot hold one token's {top_k} experts.")
-        self._ops, self._bank = ops, bank
-        self.table = SlotTable(len(bank.layers), bank.experts, len(offsets))
-        self._slots = [arena[offset : offset + bank.expert_bytes] for offset in offsets]
-        self._slot_address = np.array([slot.data_ptr() for slot in self._slots], dtype=np.int64)
-        self._addresses = torch.zeros(bank.experts, dtype=torch.int64)
-        self.hits = [0] * len(bank.layers)
-        self.misses = [0] * len(bank.layers)
+    def __init__(
+        self, ops: Ops, shape: ExpertShape, addresses: Sequence[torch.Tensor], device: Device, in_place: bool
+    ) -> None:
+        self._ops, self._shape, self._addresses = ops, shape, addresses
+        self._device, self._in_place = device, in_place
+        self.hits, self.misses = [0] * len(addresses), [0] * len(addresses)
+        self.record: Recorder | None = None
+        self.watch = Watch()
 
     def run(self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """See Executor."""
-        routed = ids.numpy()
-        if len(np.unique(routed)) <= self.table.slots:
-            return self._wave(layer, x, ids, weights)
-        out = torch.empty_like(x)
-        for rows in (torch.from_numpy(wave) for wave in waves(routed, self.table.slots)):
-            out[rows] = self._wave(layer, x[rows], ids[rows], weights[rows])
+        start = time.perf_counter()
+        if self.record is not None:
+            self.record.note(layer, ids.numpy())
+        experts = ids.shape[1] if ids.shape[0] == 1 else len(np.unique(ids.numpy()))
+        self.hits[layer] += experts
+        if not self._device.fast_tier:
+            out = self._ops.experts(x, ids, weights, self._addresses[layer], self._shape)
+        elif self._in_place:
+            work = self._device.in_place(experts * self._shape.stride, ids.numel())
+            out = self._ops.experts(x, ids, weights, self._addresses[layer], self._shape)
+            work.computed()
+            work.wait()
+        else:
+            self._device.computes(experts)
+            out = self._ops.experts(x, ids, weights, self._addresses[layer], self._shape)
+            self._device.synchronize()
+        if len(x) == 1:
+            self.watch.saw(time.perf_counter() - start)
         return out
 
-    def _wave(self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        bank = self._bank
-        admission = self.table.admit(layer, ids.numpy().astype(np.int64))
-        for expert, slot in zip(
-            admission.experts[admission.fills].tolist(), admission.slots[admission.fills].tolist(), strict=True
-        ):
-            self._slots[slot].copy_(bank.layers[layer][expert])
-        self.misses[layer] += admission.misses
-        self.hits[layer] += len(admission.experts) - admission.misses
-        self._addresses.numpy()[admission.experts] = self._slot_address[admission.slots]
-        return self._ops.experts(x, ids, weights, self._addresses, bank.shape)
+    def report(self) -> dict[str, Any]:
+        """See Executor."""
+        return {}
+
+    def close(self) -> None:
+        """See Executor."""
 
 
-def resolve(backend: str) -> str:
-    """The backend that runs for the one asked for, on a CPU device. Raises Unsupported.
-
-    `auto` is in-place compute: a bank in RAM has no faster tier above it.
-    """
-    if backend in ("auto", "cpu"):
-        return "cpu"
-    if backend == "offload":
-        return backend
-    if backend in ("fused", "hybrid"):
-        raise Unsupported(f"The expert backend '{backend}' needs a GPU.", "Use --moe-backend cpu.")
-    raise Unsupported(f"There is no expert backend '{backend}'.", f"Use one of {', '.join(BACKENDS)}.")
+def in_place(ops: Ops, bank: Bank, device: Device | None = None) -> Resident:
+    """Experts are computed in the bank."""
+    return Resident(ops, bank.shape, bank.addresses, device or CpuDevice(), in_place=True)
 
 
-def create(
-    backend: str, ops: Ops, bank: Bank, arena: torch.Tensor, slot_offsets: Sequence[int], top_k: int
-) -> Executor:
-    """The executor of a resolved backend; `slot_offsets` matter to `offload` only. Raises Unsupported."""
-    if resolve(backend) == "offload":
-        return Offload(ops, bank, arena, slot_offsets, top_k)
-    return InPlace(ops, bank)
+def fused(ops: Ops, bank: Bank, device: Device, slots: Slots) -> Resident:
+    """All experts are copied into the device's slots first, one slot for each, layer by layer."""
+    fetcher = CopyFetcher(bank, slots, device)
+    try:
+        for layer in range(len(bank.layers)):
+            first = layer * bank.experts
+            fetcher.start(layer, range(bank.experts), range(first, first + bank.experts)).wait_all()
+    finally:
+        fetcher.close()
+    lie = torch.from_numpy(slots[: len(bank.layers) * bank.experts]).view(len(bank.layers), bank.experts)
+    return Resident(ops, bank.shape, list(lie), device, in_place=False)
+
+
+def offload(ops: Ops, bank: Bank, device: Device, slots: Slots, top_k: int, profile: Profile = UNKNOWN) -> Tiered:
+    """Every miss is copied from the bank into a slot."""
+    table = SlotTable(len(bank.layers), bank.experts, len(slots))
+    return Tiered(ops, bank.shape, table, slots, CopyFetcher(bank, slots, device), device, top_k, Rates(profile))
+
+
+def hybrid(
+    ops: Ops,
+    bank: Bank,
+    device: Device,
+    slots: Slots,
+    top_k: int,
+    profile: Profile = UNKNOWN,
+    fixed: float | None = None,
+) -> Tiered:
+    """Some misses are copied, the others computed in the bank; `fixed` sets their share by hand, 0..1."""
+    rates = Rates(profile)
+    return Tiered(
+        ops,
+        bank.shape,
+        SlotTable(len(bank.layers), bank.experts, len(slots)),
+        slots,
+        CopyFetcher(bank, slots, device),
+        device,
+        top_k,
+        rates,
+        Split(rates, bank.shape.stride, fixed),
+        bank,
+    )

@@ -1,19 +1,25 @@
 """How many of a layer's misses to fill, the others being computed in place: running rates, and the split they imply.
 
 With m misses of S bytes, a fill rate P and an in-place rate C beside running fills, both branches end together at
-q* = m * P / (P + C). Over one shared memory bus P + C is the bus bandwidth H, so that q* = m * P / H.
+q* = m * P / (P + C). Over one shared memory bus P + C is the bus bandwidth H, so that q* = m * P / H. Two things move the
+optimum and are measured too: the device's own time per expert, and in-place arithmetic when an expert has several rows.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
+from typing import Any
 
 WEIGHT = 1 / 8  # of a new sample in a running rate
 CHANGED = 1.2  # three samples in a row beyond this factor are a change, not noise
 PROBE_EVERY = 32  # choices without a fill, or without in-place work, after which one is made to keep both rates known
 SLOWER = 1.02  # rounding up may lengthen a step by this much
+ROWS = (1.5, 3.0, 6.0)  # in-place rates are kept apart by mean rows per expert: below the first, the second, ...
+
+Span = tuple[float, float]
 
 
 class Rate:
@@ -28,8 +34,7 @@ class Rate:
         """One measured transfer. Samples without a length in time or bytes are ignored."""
         if size_bytes <= 0 or seconds <= 0:
             return
-        sample = size_bytes / seconds
-        self._last.append(sample)
+        self._last.append(size_bytes / seconds)
         self.samples += 1
         if len(self._last) < 3:
             return
@@ -48,70 +53,106 @@ class Profile:
     host: float
 
 
+UNKNOWN = Profile(1e9, 4e9)  # a first guess that the first steps correct
+
+
 class Rates:
-    """Running estimates, started from a profile. `fill`: into slots; `beside`, `alone`: in place with and without fills."""
+    """Running estimates, started from a profile. `fill`: into slots; `beside`, `alone`: in place with and without fills,
+    by rows per expert; `device_s`: the device's seconds per expert."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self.fill = Rate(profile.fill)
-        self.beside = Rate(max(profile.host - profile.fill, profile.host * 1e-3))
-        self.alone = Rate(profile.host)
+        beside = max(profile.host - profile.fill, profile.host * 1e-3)
+        self.beside = [Rate(beside) for _ in range(len(ROWS) + 1)]
+        self.alone = [Rate(profile.host) for _ in range(len(ROWS) + 1)]
+        self._device = Rate(inf)  # experts per second
 
     @property
     def host(self) -> float:
-        """The bandwidth both branches share."""
-        return self.fill.value + self.beside.value
+        """The bandwidth both branches share with one row per expert."""
+        return self.fill.value + self.beside[0].value
 
-    def saw(self, filled: int, fill_span: tuple[float, float], in_place: int, span: tuple[float, float]) -> None:
-        """One layer of one step: bytes and (start, end) times of both branches; a branch of 0 bytes did not run."""
-        if filled:
-            self.fill.saw(filled, fill_span[1] - fill_span[0])
-        if not in_place:
-            return
+    @property
+    def device_s(self) -> float:
+        return 1 / self._device.value
+
+    def filled(self, size_bytes: int, span: Span) -> None:
+        """Fills of `size_bytes` took from span[0] to span[1]."""
+        self.fill.saw(size_bytes, span[1] - span[0])
+
+    def in_place(self, size_bytes: int, span: Span, rows: float, fills: Span | None = None) -> None:
+        """Experts of `size_bytes` with `rows` rows on average were computed in place, while fills ran in `fills`."""
         seconds = span[1] - span[0]
-        shared = max(0.0, min(span[1], fill_span[1]) - max(span[0], fill_span[0])) if filled else 0.0
+        shared = 0.0 if fills is None else max(0.0, min(span[1], fills[1]) - max(span[0], fills[0]))
+        beside, alone = self.beside[_bucket(rows)], self.alone[_bucket(rows)]
         if shared > seconds / 2:
-            self.beside.saw(in_place - self.alone.value * (seconds - shared), shared)
+            beside.saw(size_bytes - alone.value * (seconds - shared), shared)
         else:
-            self.alone.saw(in_place - self.beside.value * shared, seconds - shared)
+            alone.saw(size_bytes - beside.value * shared, seconds - shared)
+
+    def computed(self, experts: int, seconds: float) -> None:
+        """The device needed `seconds` for `experts` that were in slots."""
+        if seconds > 0:
+            if self._device.value == inf:
+                self._device.value = experts / seconds
+            self._device.saw(experts, seconds)
+
+    def report(self) -> dict[str, Any]:
+        """Bytes per second, now and from the profile."""
+        return {
+            "fill_bytes_per_s": round(self.fill.value),
+            "host_bytes_per_s": round(self.host),
+            "profile": {"fill_bytes_per_s": round(self.profile.fill), "host_bytes_per_s": round(self.profile.host)},
+        }
 
 
 class Split:
     """Chooses the number of fills, layer by layer. `fixed` replaces the estimate: a share of the misses, 0..1."""
 
-    def __init__(self, rates: Rates, fixed: float | None = None) -> None:
+    def __init__(self, rates: Rates, expert_bytes: int, fixed: float | None = None) -> None:
         self.rates = rates
-        self._fixed = fixed
+        self._bytes = expert_bytes
+        self.fixed = fixed
         self._owed = 0.0  # fills by which rounding has fallen behind
         self._since_fill = self._since_in_place = 0
 
     @property
     def share(self) -> float:
-        """q* / m now."""
-        if self._fixed is not None:
-            return self._fixed
-        host = self.rates.host
-        return min(1.0, self.rates.fill.value / host) if isfinite(host) and host > 0 else 1.0
+        """The share of misses that is filled: q* / m with one row per expert."""
+        return self.wanted(100, 1.0, 0) / 100
 
-    def choose(self, misses: int) -> int:
-        """How many of `misses` to fill; 0 when there are none. Mutates the rounding error."""
+    def wanted(self, misses: int, rows: float, hits: int) -> float:
+        """q*: the number of fills, not rounded, at which both branches end together.
+
+        `rows` is the mean rows per miss. The device computes `hits` experts meanwhile, and the filled ones after them.
+        """
+        if self.fixed is not None:
+            return self.fixed * misses
+        rates, size = self.rates, self._bytes
+        place_s, fill_s = size / rates.beside[_bucket(rows)].value, size / rates.fill.value
+        device_s = rates.device_s
+        copying = misses * place_s / (place_s + fill_s + device_s)  # the copies decide when the device may go on
+        busy = (misses * place_s - hits * device_s) / (place_s + device_s)  # its own work on hits does
+        return max(0.0, min(copying, busy))
+
+    def choose(self, misses: int, rows: Sequence[int] = (), hits: int = 0) -> int:
+        """How many of `misses` to fill. `rows` says how many rows want each; mutates the rounding error."""
         if not misses:
             return 0
-        q = self._round(self.share * misses, misses)
-        if self._fixed is None:
-            q = self._probe(q, misses)
-        return q
+        q = self._round(self.wanted(misses, sum(rows) / misses if len(rows) else 1.0, hits), misses)
+        return q if self.fixed is not None else self._probe(q, misses)
 
     def _round(self, wanted: float, misses: int) -> int:
-        low = min(int(wanted), misses)
-        if low == misses or wanted == low:
+        low = min(int(wanted + 1e-6), misses)
+        if low == misses or wanted - low < 1e-6:
             return low
         self._owed += wanted - low
         if self._owed < 1:
             return low
         self._owed -= 1
         # Fills up to q* cost nothing, one more lengthens the step by its overhang. With no fill at all slots never warm.
-        return low + 1 if low == 0 or self._fixed is not None or (low + 1) / wanted <= SLOWER else low
+        return low + 1 if low == 0 or self.fixed is not None or (low + 1) / wanted <= SLOWER else low
 
     def _probe(self, q: int, misses: int) -> int:
         self._since_fill = 0 if q else self._since_fill + 1
@@ -125,4 +166,5 @@ class Split:
         return q
 
 
-UNKNOWN = Profile(inf, inf)  # nothing was measured: everything is filled
+def _bucket(rows: float) -> int:
+    return sum(rows >= limit for limit in ROWS)

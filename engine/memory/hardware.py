@@ -61,3 +61,11 @@ def physical_cores(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
         elif not name and processor in allowed:
             cores.add((package, core))
     return max(1, len(cores))
+
+
+def resident_bytes(status: Path = Path("/proc/self/status")) -> int:
+    """Memory this process holds now."""
+    for line in status.read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0

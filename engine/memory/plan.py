@@ -10,6 +10,7 @@ from engine.memory.arena import Arena
 from engine.memory.pools import PagePool, Pools, SlotPool, StatePool, aligned
 
 SCHEMA = "ft.engine-plan/1"
+DEVICE_TENANTS = ("dense", "experts", "workspace", "kv", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class Settings:
     kv_dtype: str | None = None
     moe_backend: str = "auto"
     moe_slots: int | None = None
+    device: str = "cpu"
+    host_memory: int | None = None  # bytes of RAM for experts; fewer than they take: they are read from disk as needed
+    device_memory: int | None = None  # bytes on a device with memory of its own
     max_running: int = 8
     chunk_tokens: int = 512
     checkpoint_bytes: int | None = None
@@ -40,8 +44,10 @@ class Plan:
     state_layer_bytes: tuple[int, ...]
     states: int
     checkpoints: int
-    moe_backend: str
+    moe_backend: str  # "auto": a choice is left, made by real decodes once loaded
     moe_slots: int
+    device: str
+    bank: str  # where all experts lie: "ram", "disk", or "none"
     slot_bytes: int
     slab_bytes: int
     kv_slabs: int
@@ -52,6 +58,7 @@ class Plan:
     tenants: dict[str, int]  # name -> bytes
     available_bytes: int
     limited_by: str
+    device_memory: int | None = None
     ways_out: tuple[str, ...] = ()
 
     @property
@@ -59,12 +66,18 @@ class Plan:
         return sum(self.tenants.values())
 
     @property
+    def device_bytes(self) -> int:
+        """What lies on a device with memory of its own."""
+        return sum(self.tenants[name] for name in DEVICE_TENANTS)
+
+    @property
     def fits(self) -> bool:
-        return self.total_bytes <= self.available_bytes
+        return self.shortfall_bytes == 0
 
     @property
     def shortfall_bytes(self) -> int:
-        return max(0, self.total_bytes - self.available_bytes)
+        device = 0 if self.device_memory is None else self.device_bytes - self.device_memory
+        return max(0, self.total_bytes - self.available_bytes, device)
 
     @property
     def slabs(self) -> int:
@@ -85,6 +98,9 @@ class Plan:
         need, have = size_text(self.total_bytes), size_text(self.available_bytes)
         if self.fits:
             return f"{self.model} fits: {need} of {have}, window {self.window_tokens} tokens"
+        if self.device_memory is not None and self.total_bytes <= self.available_bytes:
+            need, have = size_text(self.device_bytes), size_text(self.device_memory)
+            return f"{self.model} needs {need} on the device, which has {have}: {size_text(self.shortfall_bytes)} short"
         return (
             f"{self.model} needs {need}, and {self.limited_by} leaves {have}: {size_text(self.shortfall_bytes)} short"
         )

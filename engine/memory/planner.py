@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.errors import BadRequest, FtError, NotFound, Unsupported
@@ -23,7 +23,8 @@ CHECKPOINTS_PER_REQUEST = 24  # sessions were seen to reach the reuse bound with
 MIN_CHECKPOINTS = 4
 KV_VALUE_BYTES = {"bf16": 2, "f32": 4}
 BACKENDS = ("auto", "fused", "cpu", "offload", "hybrid")
-GPU_BACKENDS = ("fused", "hybrid")
+SLOT_BACKENDS = ("offload", "hybrid")
+DEVICES = ("cpu", "emulated")
 
 
 def plan(hardware: Hardware, geometry: Geometry, settings: Settings, model: str, kv_dtype: str = "bf16") -> Plan:
@@ -32,8 +33,9 @@ def plan(hardware: Hardware, geometry: Geometry, settings: Settings, model: str,
     Never raises for lack of memory: look at `fits`. Raises BadRequest when a setting makes no sense at any size,
     Unsupported when it needs another device.
     """
-    made = _arrange(hardware, geometry, _checked(settings, kv_dtype), model)
-    return made if made.fits else replace(made, ways_out=_ways_out(hardware, geometry, made))
+    checked = _checked(settings, kv_dtype)
+    made = _arrange(hardware, geometry, checked, model)
+    return made if made.fits else replace(made, ways_out=_ways_out(hardware, geometry, checked, made))
 
 
 def plan_model(directory: Path | str, settings: Settings, hardware: Hardware | None = None) -> Plan:
@@ -55,15 +57,24 @@ def parse_tokens(text: str) -> int:
     return tokens
 
 
+def parse_bytes(text: str) -> int:
+    """A size: "4096", "512m", "8g", "1.5g" (powers of 1024). Raises ValueError on anything else and below 1."""
+    number, unit = (text[:-1], text[-1].lower()) if text[-1:].isalpha() else (text, "")
+    scale = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}.get(unit)
+    if scale is None or not number.replace(".", "", 1).isdecimal() or int(float(number) * (1 << scale)) < 1:
+        raise ValueError(f"{text!r} is no size such as 512m or 8g")
+    return int(float(number) * (1 << scale))
+
+
 def _checked(settings: Settings, kv_dtype: str) -> Settings:
     dtype = settings.kv_dtype or kv_dtype
     if dtype not in KV_VALUE_BYTES:
         raise BadRequest(f"kv dtype {dtype!r} is not known.", f"Use one of {', '.join(KV_VALUE_BYTES)}.")
     if settings.moe_backend not in BACKENDS:
         raise BadRequest(f"moe backend {settings.moe_backend!r} is not known.", f"Use one of {', '.join(BACKENDS)}.")
-    if settings.moe_backend in GPU_BACKENDS:
-        raise Unsupported(f"The expert backend {settings.moe_backend!r} needs a GPU.", "Use --moe-backend cpu.")
-    for name in ("kv_tokens", "moe_slots", "max_running", "chunk_tokens"):
+    if settings.device not in DEVICES:
+        raise BadRequest(f"device {settings.device!r} is not known.", f"Use one of {', '.join(DEVICES)}.")
+    for name in ("kv_tokens", "moe_slots", "host_memory", "device_memory", "max_running", "chunk_tokens"):
         value = getattr(settings, name)
         if value is not None and value < 1:
             raise BadRequest(f"{name} is {value}.", "Ask for 1 or more.")
@@ -73,13 +84,12 @@ def _checked(settings: Settings, kv_dtype: str) -> Settings:
 def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: str) -> Plan:
     kv_dtype = settings.kv_dtype or "bf16"
     token_bytes = geometry.kv_values_per_token * KV_VALUE_BYTES[kv_dtype]
-    moe_backend, slots = _experts(geometry, settings)
-    slot_bytes = aligned(geometry.expert_bytes) if slots else 0
+    experts = _experts(geometry, settings)
+    slot_bytes = aligned(geometry.expert_bytes) if experts.slots else 0
     cell_bytes = aligned(max(geometry.state_layer_bytes, default=0))
     slab_bytes = _round_up(max(MIN_SLAB_BYTES, aligned(PAGE_TOKENS[-1] * token_bytes), cell_bytes, slot_bytes), 4096)
     page_tokens = max(PAGE_TOKENS, key=lambda n: n * (slab_bytes // aligned(n * token_bytes)))
     page_bytes = aligned(page_tokens * token_bytes)
-    expert_slabs = _ceil(slots, slab_bytes // slot_bytes) if slots else 0
     state_bytes = len(geometry.state_layer_bytes) * cell_bytes
 
     def state_slabs(states: int) -> int:
@@ -89,14 +99,25 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         return _ceil(_ceil(tokens, page_tokens) + 1, slab_bytes // page_bytes)
 
     live = settings.max_running if state_bytes else 0
+    workspace = _workspace_bytes(geometry, settings, bool(experts.slots))
+    slots = experts.slots
+    if experts.fill_device and settings.device_memory is not None:
+        room = max(0, settings.device_memory - geometry.dense_bytes - workspace - state_slabs(live) * slab_bytes)
+        kv_room = kv_slabs(settings.kv_tokens) * slab_bytes if settings.kv_tokens else room // KV_SHARE
+        fitting = max(0, room - kv_room) // slab_bytes * (slab_bytes // slot_bytes)
+        slots = min(geometry.moe_layers * geometry.experts, max(geometry.top_k, fitting))
+    expert_slabs = _ceil(slots, slab_bytes // slot_bytes) if slots else 0
     fixed = {
         "dense": geometry.dense_bytes,
-        "bank": geometry.bank_bytes,
+        "bank": 0 if experts.bank == "disk" else geometry.bank_bytes,
         "experts": expert_slabs * slab_bytes,
-        "workspace": _workspace_bytes(geometry, settings),
+        "workspace": workspace,
         "runtime": RUNTIME_BYTES,
     }
     left = max(0, hardware.available_bytes - sum(fixed.values()) - state_slabs(live) * slab_bytes)
+    if settings.device_memory is not None:
+        used = fixed["dense"] + fixed["experts"] + workspace + state_slabs(live) * slab_bytes
+        left = min(left, max(0, settings.device_memory - used) * KV_SHARE)  # KV may take what experts leave
     kv_tokens = settings.kv_tokens or _default_kv(
         geometry, left // KV_SHARE // slab_bytes * (slab_bytes // page_bytes) - 1, page_tokens
     )
@@ -114,8 +135,10 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         state_layer_bytes=geometry.state_layer_bytes,
         states=live,
         checkpoints=checkpoints,
-        moe_backend=moe_backend,
+        moe_backend=experts.backend,
         moe_slots=slots,
+        device=settings.device,
+        bank=experts.bank,
         slot_bytes=slot_bytes,
         slab_bytes=slab_bytes,
         kv_slabs=kv_slabs(kv_tokens),
@@ -131,17 +154,62 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         },
         available_bytes=hardware.available_bytes,
         limited_by=hardware.limited_by,
+        device_memory=settings.device_memory,
     )
 
 
-def _experts(geometry: Geometry, settings: Settings) -> tuple[str, int]:
-    """(backend, slots). On a CPU whose bank is in RAM there is nothing to cache: experts run where they lie."""
+@dataclass(frozen=True, slots=True)
+class _Experts:
+    """`fill_device`: `slots` is only a wish; there shall be as many as the device's memory has room for."""
+
+    backend: str
+    slots: int
+    bank: str
+    fill_device: bool = False
+
+
+def _experts(geometry: Geometry, settings: Settings) -> _Experts:
+    """Where experts lie and how many slots they get.
+
+    On a CPU whose bank is in RAM there is nothing to cache: experts run where they lie. Raises Unsupported when a backend
+    asks for memory that another setting takes away.
+    """
     if not geometry.moe_layers:
-        return "none", 0
-    backend = "cpu" if settings.moe_backend == "auto" else settings.moe_backend
-    if backend != "offload":
-        return backend, 0
-    return backend, settings.moe_slots or max(geometry.top_k, geometry.moe_layers * geometry.experts // 4)
+        return _Experts("none", 0, "none")
+    backend, every = settings.moe_backend, geometry.moe_layers * geometry.experts
+    if settings.host_memory is not None and settings.host_memory < geometry.bank_bytes:
+        return _from_disk(geometry, settings, settings.host_memory)
+    if settings.device == "cpu":
+        backend = "cpu" if backend == "auto" else backend
+        if backend not in SLOT_BACKENDS:
+            return _Experts(backend, 0, "ram")
+        return _Experts(backend, settings.moe_slots or max(geometry.top_k, every // 4), "ram")
+    if backend == "cpu":
+        return _Experts(backend, 0, "ram")
+    if backend == "fused":
+        return _Experts(backend, every, "ram")
+    wish = settings.moe_slots or min(every, max(2 * geometry.experts, every // 4))
+    return _Experts(backend, wish, "ram", fill_device=settings.moe_slots is None)
+
+
+def _from_disk(geometry: Geometry, settings: Settings, budget: int) -> _Experts:
+    needs = f"The experts take {size_text(geometry.bank_bytes)} and --host-memory gives {size_text(budget)}"
+    if settings.device != "cpu":
+        raise Unsupported(f"{needs}: a device's slots are filled from RAM.", "Give more, or use --device cpu.")
+    if settings.moe_backend not in ("auto", "offload"):
+        raise Unsupported(
+            f"{needs}: the backend {settings.moe_backend!r} needs them all in RAM.", "Use --moe-backend offload."
+        )
+    most = budget // aligned(geometry.expert_bytes)
+    slots = most if settings.moe_slots is None else settings.moe_slots
+    if not geometry.top_k <= slots <= most:
+        raise Unsupported(
+            f"{needs}: room for {most} expert slots, not for {slots}."
+            if slots > most
+            else f"{needs}: {slots} expert slots, and one token needs {geometry.top_k}.",
+            f"Give --host-memory {max(slots, geometry.top_k) * aligned(geometry.expert_bytes)} or more.",
+        )
+    return _Experts("offload", slots, "disk")
 
 
 def _checkpoints(settings: Settings, state_bytes: int, live: int, share_bytes: int) -> int:
@@ -156,7 +224,7 @@ def _default_kv(geometry: Geometry, pages: int, page_tokens: int) -> int:
     return min(geometry.max_window_tokens, max(1, pages) * page_tokens)
 
 
-def _workspace_bytes(geometry: Geometry, settings: Settings) -> int:
+def _workspace_bytes(geometry: Geometry, settings: Settings, tiered: bool) -> int:
     """Peak of one forward at full chunk size: activations of a layer, routed rows, logits, rotary tables."""
     rows = settings.chunk_tokens + settings.max_running
     row_values = (
@@ -164,13 +232,14 @@ def _workspace_bytes(geometry: Geometry, settings: Settings) -> int:
         + 3 * max(1, geometry.top_k) * geometry.expert_width
         + 4 * geometry.kv_heads * geometry.head_dim
         + 2 * max(1, geometry.experts)
+        + tiered * geometry.top_k * geometry.hidden_size
     )
     logits = 3 * settings.max_running * geometry.vocab_size
     rotary = geometry.max_window_tokens * geometry.head_dim
     return 4 * (rows * row_values + logits + rotary)
 
 
-def _ways_out(hardware: Hardware, geometry: Geometry, made: Plan) -> tuple[str, ...]:
+def _ways_out(hardware: Hardware, geometry: Geometry, settings: Settings, made: Plan) -> tuple[str, ...]:
     """Three things to do, the one that costs least first."""
     ways = []
     others = made.total_bytes - made.tenants["kv"]
@@ -178,7 +247,9 @@ def _ways_out(hardware: Hardware, geometry: Geometry, made: Plan) -> tuple[str, 
     pages = max(0, hardware.available_bytes - others) // made.slab_bytes * per_slab - 1
     if pages > 0:
         ways.append(f"ft serve --model {made.model} --kv {pages * made.page_tokens}")
-    if made.moe_slots > geometry.top_k:
+    if made.bank == "ram" and (budget := _disk_budget(hardware, geometry, settings, made)):
+        ways.append(f"ft serve --model {made.model} --host-memory {budget} (experts are read from disk as needed)")
+    if made.device == "cpu" and made.bank == "ram" and made.moe_slots > geometry.top_k:
         ways.append(
             f"ft serve --model {made.model} --moe-backend cpu (needs no slots, {size_text(made.tenants['experts'])})"
         )
@@ -186,6 +257,22 @@ def _ways_out(hardware: Hardware, geometry: Geometry, made: Plan) -> tuple[str, 
     ways.append("ft models import SOURCE --name NAME --format q8_0 (about half the bytes of bf16 weights)")
     ways.append("ft serve --model smollm2-moe (the small model that comes with ft)")
     return tuple(ways[:3])
+
+
+def _disk_budget(hardware: Hardware, geometry: Geometry, settings: Settings, made: Plan) -> int:
+    """Bytes for expert slots beside everything else, if experts are read from disk; 0 when that would not fit either."""
+    if made.device != "cpu" or hardware.available_bytes >= made.total_bytes:
+        return 0
+    budget = hardware.available_bytes - made.total_bytes + made.tenants["bank"] + made.tenants["experts"]
+    for _ in range(4):  # slots may need larger slabs, which cost the other tenants something
+        asked = replace(settings, host_memory=budget, moe_backend="auto", moe_slots=None)
+        if not geometry.top_k * aligned(geometry.expert_bytes) <= budget < geometry.bank_bytes:
+            return 0
+        plan = _arrange(hardware, geometry, asked, made.model)
+        if plan.fits:
+            return budget
+        budget -= plan.shortfall_bytes
+    return 0
 
 
 def _ceil(a: int, b: int) -> int:
@@ -208,6 +295,9 @@ def main(argv: list[str]) -> int:
             kv_dtype=args.kv_dtype,
             moe_backend=args.moe_backend,
             moe_slots=args.moe_slots,
+            device=args.device,
+            host_memory=args.host_memory,
+            device_memory=args.device_memory,
             max_running=args.max_running_requests,
             chunk_tokens=args.chunk_tokens,
         )
@@ -240,6 +330,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kv-dtype", choices=sorted(KV_VALUE_BYTES))
     parser.add_argument("--moe-backend", choices=BACKENDS, default="auto")
     parser.add_argument("--moe-slots", type=int)
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
+    parser.add_argument("--host-memory", type=parse_bytes, metavar="BYTES")
+    parser.add_argument("--device-memory", type=parse_bytes, metavar="BYTES")
     parser.add_argument("--max-running-requests", type=int, default=Settings().max_running)
     parser.add_argument("--chunk-tokens", type=int, default=Settings().chunk_tokens)
     parser.add_argument("--json", action="store_true")

@@ -133,11 +133,71 @@ def test_nonsense_settings_are_errors():
             make(**wrong)
 
 
-def test_backends_of_another_device_are_refused_before_loading():
-    for backend in ("fused", "hybrid"):
-        with pytest.raises(Unsupported):
-            make(moe_backend=backend)
-    assert make(moe_slots=7).moe_slots == 0, "slots are not used where experts run in place"
+def test_slots_are_given_where_they_are_used_and_nowhere_else():
+    every = TOY.moe_layers * TOY.experts
+    for device, backend, slots in [
+        ("cpu", "auto", 0),
+        ("cpu", "cpu", 0),
+        ("cpu", "fused", 0),
+        ("cpu", "offload", 7),
+        ("cpu", "hybrid", 7),
+        ("emulated", "cpu", 0),
+        ("emulated", "fused", every),
+        ("emulated", "offload", 7),
+        ("emulated", "hybrid", 7),
+        ("emulated", "auto", 7),
+    ]:
+        plan = make(available=64 * GIB, device=device, moe_backend=backend, moe_slots=7)
+        assert (plan.moe_slots, plan.bank) == (slots, "ram"), (device, backend)
+        assert plan.moe_backend == ("cpu" if (device, backend) == ("cpu", "auto") else backend)
+        assert bool(plan.tenants["experts"]) == bool(slots)
+
+
+def test_less_memory_than_the_experts_take_means_reading_them_from_disk():
+    budget = 40 * TOY.expert_bytes + 100
+    plan = make(available=GIB * 3 // 2, host_memory=budget)
+    assert plan.fits and (plan.moe_backend, plan.bank, plan.moe_slots) == ("offload", "disk", 40)
+    assert plan.tenants["bank"] == 0 and plan.tenants["experts"] >= 40 * TOY.expert_bytes
+    assert make(host_memory=budget, moe_slots=9).moe_slots == 9
+    assert make(host_memory=TOY.bank_bytes).bank == "ram"
+    for backend in ("cpu", "fused", "hybrid"):
+        with pytest.raises(Unsupported, match="needs them all in RAM"):
+            make(host_memory=budget, moe_backend=backend)
+    with pytest.raises(Unsupported, match="room for 40 expert slots, not for 41"):
+        make(host_memory=budget, moe_slots=41)
+    with pytest.raises(Unsupported, match="1 expert slots, and one token needs 2") as caught:
+        make(host_memory=TOY.expert_bytes)
+    enough = int(re.search(r"--host-memory (\d+)", caught.value.hint).group(1))
+    assert make(host_memory=enough).moe_slots == TOY.top_k
+
+
+def test_the_way_out_over_the_disk_fits():
+    big = replace(TOY, bank_bytes=60 * GIB, expert_bytes=60 * GIB // 240)
+    plan = make(available=15 * GIB, geometry=big, kv_tokens=8192)
+    (way,) = [way for way in plan.ways_out if "--host-memory" in way]
+    budget = int(re.search(r"--host-memory (\d+)", way).group(1))
+    assert make(available=15 * GIB, geometry=big, kv_tokens=8192, host_memory=budget).fits
+
+
+@given(memory=st.integers(1, 4 * GIB), kv=st.none() | st.integers(256, 100_000), hybrid=st.booleans())
+def test_a_devices_memory_is_never_exceeded_by_a_plan_that_fits(memory, kv, hybrid):
+    geometry = HYBRID if hybrid else TOY
+    plan = make(64 * GIB, geometry, device="emulated", device_memory=memory, kv_tokens=kv, moe_backend="hybrid")
+    on_device = sum(plan.tenants[t] for t in ("dense", "experts", "workspace", "kv", "state"))
+    assert plan.fits == (on_device <= memory)
+    assert plan.moe_slots >= TOY.top_k and (kv is None or plan.kv_tokens == kv)
+    if plan.fits and plan.moe_slots < TOY.moe_layers * TOY.experts and kv is not None:
+        assert memory - on_device < plan.slab_bytes, "what KV leaves goes to experts"
+    if not plan.fits:
+        assert "on the device" in plan.verdict and plan.shortfall_bytes == on_device - memory
+
+
+def test_parse_bytes():
+    sizes = ("4096", "512k", "3m", "8g", "1.5G")
+    assert [planner.parse_bytes(t) for t in sizes] == [4096, 512 << 10, 3 << 20, 8 << 30, 3 << 29]
+    for wrong in ("", "g", "0", "-4", "8x", "1e9", "1.2.3m"):
+        with pytest.raises(ValueError):
+            planner.parse_bytes(wrong)
 
 
 def test_parse_tokens():

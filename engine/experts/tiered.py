@@ -1,0 +1,213 @@
+"""Experts through fast-tier slots: misses are filled, or, where the bank lies in memory, partly computed in place."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.device.contract import Device
+from engine.errors import Unsupported
+from engine.experts.audit import Audit
+from engine.experts.bank import Bank
+from engine.experts.fetch import Fetcher, Ticket
+from engine.experts.record import Recorder
+from engine.experts.slots import Admission, Ids, SlotTable
+from engine.experts.split import Rates, Split
+from engine.experts.stream import Stream
+from engine.experts.watch import Watch
+from engine.experts.waves import waves
+from engine.kernels.contract import ExpertShape, Ops
+
+PARTS_BYTES = 8 << 20  # above this much scratch, all fills are waited for and their experts computed with the others
+
+
+class Tiered:
+    """See Executor. `slots` [capacity] i64 are slot addresses; the fetcher reads the same ones.
+
+    `split` None: every miss is filled, and a step that routes to more experts than there are slots runs in waves of rows.
+    With a split, `bank` says where the others are computed. Raises Unsupported when not even one row's experts fit.
+    """
+
+    def __init__(
+        self,
+        ops: Ops,
+        shape: ExpertShape,
+        table: SlotTable,
+        slots: npt.NDArray[np.int64],
+        fetcher: Fetcher,
+        device: Device,
+        top_k: int,
+        rates: Rates,
+        split: Split | None = None,
+        bank: Bank | None = None,
+    ) -> None:
+        assert split is None or bank is not None, "a split needs experts to compute in place"
+        layers, experts = table.slot_of.shape
+        self.table, self.rates, self.split, self.fetcher = table, rates, split, fetcher
+        self.stream = Stream(table, fetcher, rates)
+        self._ops, self._shape, self._slots, self._device, self._bank = ops, shape, slots, device, bank
+        self._top_k = top_k
+        self._addresses = torch.zeros(experts, dtype=torch.int64)
+        self._parts = torch.empty(0)
+        self.hits, self.misses = [0] * layers, [0] * layers
+        self.filled = self.in_place = 0
+        self.record: Recorder | None = None
+        self.watch = Watch()
+        self.audit: Audit | None = None
+        self._require(table.slots)
+
+    def run(self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """See Executor."""
+        start = time.perf_counter()
+        routed, rows = ids.numpy(), x.shape[0]
+        if self.record is not None:
+            self.record.note(layer, routed)
+        streamed = self.stream.arrive(layer, rows)
+        if self.split is not None or routed.size <= self.table.slots or len(np.unique(routed)) <= self.table.slots:
+            out = self._step(layer, x, ids, weights, streamed)
+            if rows == 1:
+                self.watch.saw(time.perf_counter() - start)
+            return out
+        out = torch.empty_like(x)
+        for part in (torch.from_numpy(wave) for wave in waves(routed, self.table.slots)):
+            out[part] = self._step(layer, x[part], ids[part], weights[part], streamed)
+        return out
+
+    def resize(self, slots: int) -> None:
+        """Use `slots` of the slots from the next step on; what the others held is forgotten. Call between steps.
+
+        Raises Unsupported when a token's experts would not fit, or there are not so many, and ExpertsDamaged when an
+        expert that is still in a slot has changed.
+        """
+        self._require(slots)
+        self.stream.finish()
+        offered = self.table.offered
+        if slots < self.table.slots:
+            self.table.withdraw(np.flatnonzero(offered)[slots:])
+        else:
+            self.table.offer(np.flatnonzero(~offered)[: slots - self.table.slots])
+        if self.audit is not None:
+            self.audit.check()
+
+    def report(self) -> dict[str, Any]:
+        """See Executor."""
+        return {
+            "slots": self.table.slots,
+            "filled": self.filled,
+            "in_place": self.in_place,
+            "streamed_bytes": self.stream.bytes,
+            "fill_share": 1.0 if self.split is None else round(self.split.share, 4),
+            "rates": self.rates.report(),
+        }
+
+    def close(self) -> None:
+        """See Executor."""
+        self.fetcher.close()
+
+    def _require(self, slots: int) -> None:
+        if not self._top_k <= slots <= len(self._slots):
+            raise Unsupported(
+                f"{slots} expert slots cannot hold one token's {self._top_k} experts."
+                if slots < self._top_k
+                else f"There is room for {len(self._slots)} expert slots, not for {slots}."
+            )
+
+    def _step(
+        self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, streamed: bool
+    ) -> torch.Tensor:
+        routed = ids.numpy()
+        allowed = None if self.split is None else self._fills_allowed(self.split, layer, routed)
+        admitted = self.table.admit(layer, routed, allowed)
+        filled, misses = int(np.count_nonzero(admitted.fills)), admitted.misses
+        self.misses[layer] += misses
+        self.hits[layer] += len(admitted.experts) - misses
+        self.filled += filled
+        self.in_place += misses - filled
+        fills = admitted.fills
+        ticket = self.fetcher.start(layer, admitted.experts[fills].tolist(), admitted.slots[fills].tolist())
+        streaming = self.stream.pays(layer, len(x), len(admitted.experts))
+        if streaming:
+            self.stream.ahead(layer)
+        if misses > filled or (filled and ids.numel() * self._shape.hidden * 4 <= PARTS_BYTES):
+            out = self._branches(layer, x, ids, weights, admitted, ticket)
+        else:
+            if filled:
+                self._arrived(ticket, filled)
+            self._device.computes(len(admitted.experts))
+            at = self._at(admitted.experts, self._slots[admitted.slots])
+            out = self._ops.experts(x, ids, weights, at, self._shape)
+            self._device.synchronize()
+        if streaming or streamed:
+            self.stream.settle(layer, routed)
+        return out
+
+    def _branches(
+        self,
+        layer: int,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        admitted: Admission,
+        ticket: Ticket,
+    ) -> torch.Tensor:
+        """The device computes what is in slots while the others are filled or computed in place."""
+        parts, device, shape = self._scratch(ids), self._device, self._shape
+        experts, slots, fills = admitted.experts, admitted.slots, admitted.fills
+        stay = slots < 0
+        hit = ~(fills | stay)
+        hits, filled, here = experts[hit], experts[fills], experts[stay]
+        if len(hits):
+            device.computes(len(hits))
+            self._ops.expert_outputs(x, ids, self._at(hits, self._slots[slots[hit]]), shape, parts)
+        work = None
+        if len(here) and self._bank is not None:
+            rows = int(admitted.rows[stay].sum())
+            work = device.in_place(len(here) * shape.stride, rows)
+            lie = self._bank.addresses[layer].numpy()[here]
+            self._ops.expert_outputs(x, ids, self._at(here, lie), shape, parts)
+            work.computed()
+        fill_span = None
+        if len(filled):
+            fill_span = self._arrived(ticket, len(filled))
+            device.computes(len(filled))
+            self._ops.expert_outputs(x, ids, self._at(filled, self._slots[slots[fills]]), shape, parts)
+            arrived = time.perf_counter()
+            self.rates.computed(len(filled), device.synchronize() - max(fill_span[1], arrived))
+        else:
+            device.synchronize()
+        if work is not None:
+            self.rates.in_place(len(here) * shape.stride, work.wait(), rows / len(here), fill_span)
+        return self._ops.combine(parts, weights)
+
+    def _fills_allowed(self, split: Split, layer: int, routed: npt.NDArray[np.int32]) -> int:
+        experts, rows = np.unique(routed, return_counts=True)
+        missing = self.table.slot_of[layer, experts] < 0
+        misses = int(np.count_nonzero(missing))
+        hits = len(experts) - misses
+        room = self.table.slots - hits - int(np.count_nonzero(self.table.pinned))
+        return min(split.choose(misses, rows[missing].tolist(), hits), max(0, room))
+
+    def _arrived(self, ticket: Ticket, fills: int) -> tuple[float, float]:
+        start = time.perf_counter()
+        ticket.wait_all()
+        self.stream.blocked += time.perf_counter() - start
+        span = ticket.span()
+        self.rates.filled(fills * self._shape.stride, span)
+        return span
+
+    def _at(self, experts: Ids, addresses: npt.NDArray[np.int64]) -> torch.Tensor:
+        """[E] addresses: the given experts', 0 for all others. Valid until the next call."""
+        self._addresses.zero_()
+        self._addresses.numpy()[experts] = addresses
+        return self._addresses
+
+    def _scratch(self, ids: torch.Tensor) -> torch.Tensor:
+        """[M, top_k, hidden] fp32, undefined content. Valid until the next call."""
+        size = ids.numel() * self._shape.hidden
+        if self._parts.numel() < size:
+            self._parts = torch.empty(size)
+        return self._parts[:size].view(*ids.shape, self._shape.hidden)

@@ -1,0 +1,122 @@
+"""From a plan to the executors it allows: the device, where all experts lie, and the slots."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.device import choose
+from engine.device.contract import Device
+from engine.experts.audit import Audit, Checksum
+from engine.experts.bank import Bank
+from engine.experts.copy import CopyFetcher
+from engine.experts.disk import DiskFetcher
+from engine.experts.executor import Executor, Resident, fused
+from engine.experts.fetch import Fetcher
+from engine.experts.profile import Profiles
+from engine.experts.slots import SlotTable
+from engine.experts.split import UNKNOWN, Profile, Rates, Split
+from engine.experts.tiered import Tiered
+from engine.kernels.contract import ExpertShape, Ops
+from engine.memory.plan import Plan
+from engine.memory.pools import Pools
+from engine.weights.ftw import Weights, expert_shape
+from engine.weights.manifest import Bank as BankFile
+from engine.weights.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked of a run beside sizes. Bandwidths are the emulated device's; `profiles` keeps measured ones."""
+
+    activations: str = "f32"
+    fill_gbs: float | None = None
+    host_gbs: float | None = None
+    profiles: Path | None = None
+
+
+@dataclass(slots=True)
+class Tiers:
+    """Everything executors are made of. `bank` is None when experts are read from disk; `slots` [n] i64 are addresses."""
+
+    ops: Ops
+    device: Device
+    shape: ExpertShape
+    layers: int
+    experts: int
+    top_k: int
+    files: list[Path]
+    bank: Bank | None
+    slots: npt.NDArray[np.int64]
+    profile: Profile = UNKNOWN
+    checksums: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def make(self, backend: str) -> Executor:
+        """The executor of a backend that the plan has room for. Copies all experts into slots for `fused`."""
+        if self.bank is not None and (backend == "cpu" or (backend == "fused" and not self.device.fast_tier)):
+            return Resident(self.ops, self.shape, self.bank.addresses, self.device, in_place=True)
+        if self.bank is not None and backend == "fused":
+            return fused(self.ops, self.bank, self.device, self.slots)
+        rates = Rates(self.profile)
+        table = SlotTable(self.layers, self.experts, len(self.slots))
+        split = Split(rates, self.shape.stride) if backend == "hybrid" else None
+        tiered = Tiered(
+            self.ops, self.shape, table, self.slots, self._fetcher(), self.device, self.top_k, rates, split, self.bank
+        )
+        tiered.audit = Audit(table, self.slots, self.shape.stride, self._checksum())
+        return tiered
+
+    def candidates(self) -> list[str]:
+        """Backends that are worth a try where the choice is left to us, the likeliest first."""
+        whole = ["fused"] if len(self.slots) >= self.layers * self.experts else []
+        return [*whole, "hybrid", "offload", "cpu"]
+
+    def _fetcher(self) -> Fetcher:
+        if self.bank is not None:
+            return CopyFetcher(self.bank, self.slots, self.device)
+        return DiskFetcher(self.files, self.shape.stride, self.slots.tolist())
+
+    def _checksum(self) -> Checksum:
+        return self._from_file if self.bank is None else self.bank.expert_checksum
+
+    def _from_file(self, layer: int, expert: int) -> int:
+        with self.files[layer].open("rb") as file:
+            file.seek(expert * self.shape.stride)
+            return zlib.crc32(file.read(self.shape.stride))
+
+
+def open_tiers(
+    manifest: Manifest, made: Plan, options: Options, ops: Ops, pools: Pools, arena: torch.Tensor, weights: Weights
+) -> Tiers:
+    """Leases the plan's slots and seals the bank. `weights.banks` is empty when experts stay on disk."""
+    files = sorted(manifest.banks, key=lambda bank: bank.layer)
+    shape = _one_shape(manifest, files)
+    bank = None
+    if made.bank == "ram":
+        bank = Bank([weights.banks[file.layer] for file in files], shape)
+        bank.seal()
+    offsets = [] if pools.slots is None else [pools.slots.offset(slot) for slot in pools.slots.alloc(made.moe_slots)]
+    device = choose.create(made.device, options.fill_gbs, options.host_gbs)
+    return Tiers(
+        ops,
+        device,
+        shape,
+        len(files),
+        files[0].experts,
+        manifest.geometry.top_k,
+        [manifest.path(file.file) for file in files],
+        bank,
+        np.array(offsets, dtype=np.int64) + arena.data_ptr(),
+        Profiles(options.profiles).find(shape, device) or UNKNOWN,
+    )
+
+
+def _one_shape(manifest: Manifest, files: list[BankFile]) -> ExpertShape:
+    shapes = {expert_shape(manifest, file) for file in files}
+    assert len(shapes) == 1, "all layers have equal experts"
+    return shapes.pop()
