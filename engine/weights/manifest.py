@@ -13,14 +13,16 @@ Matrices are stored in the layout the kernels multiply with (`engine.kernels.con
 from __future__ import annotations
 
 import json
+import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from engine.errors import WeightsError
 from engine.memory.geometry import Geometry
+from engine.weights.direct import CutShort, FileRead, Reader
 
 FORMAT = "ftw/1"
 MANIFEST_FILE = "ftw.json"
@@ -52,6 +54,7 @@ class Bank:
     crc32: int
     bias: bool = False  # fp32 biases follow the matrices of each expert
     activation: str = "silu"  # see engine.kernels.contract.ExpertShape
+    expert_crc32: tuple[int, ...] = ()  # of each expert; () in models of older writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,25 +139,60 @@ def load_manifest(directory: Path | str) -> Manifest:
 
 def verify(directory: Path | str, progress: Progress | None = None) -> Manifest:
     """`load_manifest`, then compare the CRC-32 of the dense file and of every bank. Raises WeightsError at the first
-    difference, naming the file and both sums."""
+    difference, naming the file, both sums, and the expert where that is known."""
     manifest = load_manifest(directory)
-    done = 0
-    for file, expected in [
-        (manifest.dense_file, manifest.dense_crc32),
-        *((bank.file, bank.crc32) for bank in manifest.banks),
-    ]:
-        crc = 0
-        for block in _blocks(manifest.path(file)):
-            crc = zlib.crc32(block, crc)
-            done += len(block)
-            if progress is not None:
-                progress(done, manifest.total_bytes)
-        if crc != expected:
-            raise WeightsError(
-                f"{manifest.path(file)} is corrupt: its checksum is {crc:08x} and should be {expected:08x}.",
-                remedy(manifest.directory),
-            )
+    sums = [(manifest.dense_file, manifest.dense_bytes, manifest.dense_crc32)]
+    sums += [(bank.file, bank.bytes, bank.crc32) for bank in manifest.banks]
+    with Reader(advance=Meter(manifest.total_bytes, progress).advance) as reader:
+        reads = [(reader.through(manifest.path(file), size), crc32) for file, size, crc32 in sums]
+        for read, crc32 in reads:
+            check_sum(manifest, read, crc32)
     return manifest
+
+
+class Meter:
+    """Counts bytes from any thread and reports the sum, one call at a time."""
+
+    def __init__(self, total_bytes: int, progress: Progress | None) -> None:
+        self._done, self._total, self._progress, self._lock = 0, total_bytes, progress, threading.Lock()
+
+    def advance(self, n_bytes: int) -> None:
+        with self._lock:
+            self._done += n_bytes
+            if self._progress is not None:
+                self._progress(self._done, self._total)
+
+
+def check_sum(manifest: Manifest, read: FileRead, expected: int, data: memoryview | None = None) -> None:
+    """Waits for `read`, whose bytes went to `data` or nowhere. Raises WeightsError naming the file that is short, unreadable or
+    corrupt, and of a bank the first expert that is."""
+    fix = remedy(manifest.directory)
+    try:
+        found = read.crc32()
+    except CutShort as cut:
+        raise WeightsError(f"{read.path} is truncated: it ends at byte {cut.offset}.", fix) from None
+    except OSError as error:
+        raise WeightsError(
+            f"{read.path} cannot be read: {error.strerror}.", "Check the disk and permissions."
+        ) from error
+    if found != expected:
+        where = _where(manifest, read.path, data)
+        raise WeightsError(
+            f"{read.path} is corrupt{where}: its checksum is {found:08x} and should be {expected:08x}.", fix
+        )
+
+
+def _where(manifest: Manifest, path: Path, data: memoryview | None) -> str:
+    bank = next((bank for bank in manifest.banks if bank.file == path.name), None)
+    if bank is None or not bank.expert_crc32:
+        return ""
+    with path.open("rb") as file:
+        for expert, expected in enumerate(bank.expert_crc32):
+            start = expert * bank.stride
+            block = file.read(bank.stride) if data is None else data[start : start + bank.stride]
+            if zlib.crc32(block) != expected:
+                return f" in expert {expert} of layer {bank.layer}"
+    return ""
 
 
 def _parse(directory: Path, data: dict[str, Any]) -> Manifest:
@@ -169,13 +207,14 @@ def _parse(directory: Path, data: dict[str, Any]) -> Manifest:
         dense_bytes=dense["bytes"],
         dense_crc32=dense["crc32"],
         dense=tensors,
-        banks=tuple(Bank(**bank) for bank in data["banks"]),
+        banks=tuple(Bank(**{**bank, "expert_crc32": tuple(bank.get("expert_crc32", ()))}) for bank in data["banks"]),
     )
     records: list[_Record] = [manifest, manifest.geometry, *tensors.values(), *manifest.banks]
     for record in records:
         _check_types(record)
     counts: list[tuple[Any, ...]] = [manifest.eos_token_ids, manifest.geometry.state_layer_bytes]
     counts += [entry.shape for entry in tensors.values()]
+    counts += [bank.expert_crc32 for bank in manifest.banks]
     if not all(type(number) is int and number >= 0 for row in counts for number in row):
         raise TypeError("a list holds something other than counts")
     if not isinstance(manifest.sampling_defaults, dict):
@@ -213,7 +252,7 @@ def _check_files(manifest: Manifest) -> None:
     geometry = manifest.geometry
     for bank in manifest.banks:
         if (bank.experts, bank.stride) != (geometry.experts, geometry.expert_bytes) or (
-            bank.experts * bank.stride != bank.bytes
+            bank.experts * bank.stride != bank.bytes or len(bank.expert_crc32) not in (0, bank.experts)
         ):
             raise WeightsError(f"{path} contradicts itself about {bank.file}.", fix)
     if (geometry.dense_bytes, geometry.dense_bytes + geometry.bank_bytes) != (
@@ -230,12 +269,6 @@ def _check_size(path: Path, size: int | None, fix: str) -> None:
     if size is not None and actual != size:
         fact = "truncated" if actual < size else "too long"
         raise WeightsError(f"{path} is {fact}: {actual} bytes, should be {size}.", fix)
-
-
-def _blocks(path: Path, block_bytes: int = 1 << 22) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while block := file.read(block_bytes):
-            yield block
 
 
 def _without_empty_format(entry: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ import torch
 from engine.errors import WeightsError
 from engine.kernels.contract import ExpertShape, Ops
 from engine.memory.geometry import Geometry
+from engine.weights.crc import Combiner
+from engine.weights.direct import DirectWriter
 from engine.weights.manifest import MANIFEST_FILE, Bank, DenseEntry, Manifest
 from engine.weights.quantised import Matrix, packed
 
@@ -70,7 +72,7 @@ class FtwWriter:
 
     def __init__(self, directory: Path, ops: Ops) -> None:
         self._directory, self._ops = directory, ops
-        self._dense_file: IO[bytes] = (directory / DENSE_FILE).open("wb")
+        self._dense_file = DirectWriter(directory / DENSE_FILE)
         self._dense: dict[str, DenseEntry] = {}
         self._dense_bytes = self._dense_crc32 = 0
         self._banks: list[Bank] = []
@@ -102,22 +104,22 @@ class FtwWriter:
         self.bank_pieces(layer, (self._block(expert, shape) for expert in chain([first], rest)), shape)
 
     def bank_pieces(self, layer: int, pieces: Iterable[Buffer], shape: ExpertShape) -> None:
-        """Write a bank file whose bytes, already in the layout of `shape`, come in pieces."""
-        file, n_bytes, crc32 = f"experts-{layer:03d}.bin", 0, 0
-        with (self._directory / file).open("wb", buffering=0) as out:
+        """Write a bank file from buffers that hold one expert each in the layout of `shape`; they may be reused."""
+        file, combine, crc32, sums = f"experts-{layer:03d}.bin", Combiner(shape.stride), 0, []
+        with DirectWriter(self._directory / file) as out:
             for piece in pieces:
-                crc32 = zlib.crc32(piece, crc32)
-                n_bytes += self._write(out, piece)
-            _sync_file(out)
-        assert n_bytes % shape.stride == 0, f"{file} ends inside an expert"
-        count = n_bytes // shape.stride
-        self._banks.append(
-            Bank(layer, file, n_bytes, count, shape.stride, shape.format, crc32, shape.bias, shape.activation)
-        )
+                assert len(piece) == shape.stride, "expert size"
+                out.write(piece)
+                sums.append(zlib.crc32(piece))
+                crc32 = combine(crc32, sums[-1], shape.stride)
+        n_bytes = len(sums) * shape.stride
+        bank = Bank(layer, file, n_bytes, len(sums), shape.stride, shape.format, crc32, shape.bias, shape.activation)
+        self._banks.append(replace(bank, expert_crc32=tuple(sums)))
 
     def _append_dense(self, piece: Buffer) -> None:
         self._dense_crc32 = zlib.crc32(piece, self._dense_crc32)
-        self._dense_bytes += self._write(self._dense_file, piece)
+        self._dense_file.write(piece)
+        self._dense_bytes += len(piece)
 
     def _block(self, expert: Expert, shape: ExpertShape) -> memoryview:
         block = torch.zeros(shape.stride, dtype=torch.uint8)
@@ -138,7 +140,6 @@ class FtwWriter:
 
     def finish(self, geometry: Geometry, **facts: Any) -> Manifest:
         """Write the manifest, with the sizes in `geometry` filled in. `facts` are the remaining fields of `Manifest`."""
-        _sync_file(self._dense_file)
         self._dense_file.close()
         sizes = replace(
             geometry,
@@ -163,19 +164,7 @@ class FtwWriter:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._dense_file.close()
-
-    def _write(self, out: IO[bytes], data: Buffer) -> int:
-        n_bytes = len(data)
-        try:
-            while data:
-                data = data[out.write(data) :]
-        except OSError as error:
-            raise WeightsError(
-                f"{self._directory} cannot be written: {error.strerror}.",
-                "Free some disk space, or choose another --models-dir.",
-            ) from error
-        return n_bytes
+        self._dense_file.drop()
 
 
 def _sync_file(file: IO[Any]) -> None:
