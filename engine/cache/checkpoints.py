@@ -91,6 +91,7 @@ class CheckpointStore:
         for checkpoint in match.line:
             for point in points.get(checkpoint.position, ()):
                 self._claims.add(checkpoint, line, point)
+                checkpoint.side = checkpoint.side and side
         if match.checkpoint is not None:
             self._touch(match.checkpoint, line, side)
         for checkpoint in match.line:

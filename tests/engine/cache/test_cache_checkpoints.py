@@ -139,6 +139,15 @@ def test_a_side_checkpoint_used_by_the_main_line_becomes_one_of_its_own(make):
     assert m.line([2] * 40, (40, "head"), session="t", side=True) == [False]
 
 
+def test_a_side_checkpoint_at_an_edit_point_of_the_main_line_becomes_one_of_its_own(make):
+    m = make(cap=9)
+    tokens = list(range(40))
+    m.line(tokens, (4, "prompt"), (20, "prompt"), side=True)
+    m.store.used(m.cache.match(token_array([*tokens, 99])), "s", False, [EditPoint(4, "frontier")])
+    assert m.line([2] * 40, *((n, "prompt") for n in (10, 20, 40)), session="t", side=True) == [True] * 3
+    assert m.positions(tokens) == [4, 20], "it takes nothing of what is meant for side requests"
+
+
 def test_touching_refreshes_only_that_checkpoint(make):
     m = make(cap=8)
     tokens = [1] * 12
