@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
-from engine.memory.planner import BACKENDS, KV_VALUE_BYTES, parse_tokens
+from engine.memory.options import ACTIVATIONS
+from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES, parse_bytes, parse_tokens
 
 MIN_KV_TOKENS = 256
 MAX_THREADS = 256  # of the kernels' pool
@@ -60,6 +61,16 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _gigabytes_per_s(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 1e-6 <= value < 1e6:
+        raise ValueError(f"{text!r} is no bandwidth in 10^9 bytes per second")
+    return value
+
+
 def _one_of(names: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in names:
@@ -107,6 +118,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("kv_dtype", _one_of(sorted(KV_VALUE_BYTES)), None, "precision of the KV cache; default: the model's"),
     Option("moe_backend", _one_of(BACKENDS), "auto", "where experts are computed: " + ", ".join(BACKENDS)),
     Option("moe_slots", _count, None, "expert slots over all layers, for the backends that use them"),
+    Option("device", _one_of(DEVICES), "cpu", "what computes: " + ", ".join(DEVICES)),
+    Option("host_memory", parse_bytes, None, "RAM for experts, e.g. 8g; less than they take: read from disk as needed"),
+    Option("device_memory", parse_bytes, None, "memory to use of a device that has its own, e.g. 8g"),
+    Option("activations", _one_of(ACTIVATIONS), "auto", "precision of matrix inputs; auto: the processor's fastest"),
+    Option("emulate_fill_gbs", _gigabytes_per_s, None, "GB/s into the emulated device"),
+    Option("emulate_host_gbs", _gigabytes_per_s, None, "GB/s of host memory beside the emulated device"),
+    Option("profiles_dir", _path, None, "folder that keeps measured bandwidths; default: none are kept"),
     Option("chunk_tokens", _count, 512, "most prompt tokens in one forward"),
     Option("threads", _threads, None, "CPU threads of the worker; default: the physical cores"),
     Option("max_running_requests", _count, 8, "sequences that may be computed at once"),
@@ -137,6 +155,13 @@ class Settings:
     kv_dtype: str | None = None
     moe_backend: str = "auto"
     moe_slots: int | None = None
+    device: str = "cpu"
+    host_memory: int | None = None
+    device_memory: int | None = None
+    activations: str = "auto"
+    emulate_fill_gbs: float | None = None
+    emulate_host_gbs: float | None = None
+    profiles_dir: Path | None = None
     chunk_tokens: int = 512
     threads: int | None = None
     max_running_requests: int = 8
@@ -177,6 +202,13 @@ _WORKER_OPTIONS = (
     "kv_dtype",
     "moe_backend",
     "moe_slots",
+    "device",
+    "host_memory",
+    "device_memory",
+    "activations",
+    "emulate_fill_gbs",
+    "emulate_host_gbs",
+    "profiles_dir",
     "chunk_tokens",
     "threads",
     "max_running_requests",

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from engine.cache.hibernate import Disk
 from engine.cache.radix import RadixCache
 from engine.errors import DoesNotFit, FtError
 from engine.memory.hardware import physical_cores
+from engine.memory.options import ACTIVATIONS, Options
 from engine.memory.plan import Plan, Settings
-from engine.memory.planner import BACKENDS, KV_VALUE_BYTES, parse_tokens, plan_model
+from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES, parse_bytes, parse_tokens, plan_model
 from engine.memory.pools import Pools
 from engine.protocol import VERSION, Decoder, encode
 from engine.scheduler.loop import Limits, Scheduler
@@ -44,6 +45,7 @@ class WorkerConfig:
     socket: Path
     threads: int
     settings: Settings
+    options: Options = field(default_factory=Options)
     nonce: str = ""
     hibernate_dir: Path | None = None
     hibernate_bytes: int = 0
@@ -51,13 +53,15 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A loaded model as the loop needs it. `expert_counts` returns (hits, misses) so far."""
+    """A loaded model as the loop needs it. `expert_counts` returns (hits, misses) so far, `report` what else there is to
+    say about how it runs."""
 
     pools: Pools
     runner: Runner
     vocab_size: int
     matcher: MatcherFactory
     expert_counts: Callable[[], tuple[int, int]]
+    report: Callable[[], dict[str, Any]] = dict
 
 
 Progress = Callable[[str, int, int], None]
@@ -146,10 +150,14 @@ class Worker:
             engine.matcher,
             engine.expert_counts,
             self._answer_stats,
-            disk=open_disk(self._config, plan),
+            disk=open_disk(self._config, plan, engine.report().get("activations", "f32")),
         )
-        threads = self._config.threads
-        self._report = lambda: snapshot(scheduler, plan, pools, cache, store, engine.expert_counts(), threads)
+        asked = {**asdict(self._config.options), "threads": self._config.threads}
+
+        def report() -> dict[str, Any]:
+            return snapshot(scheduler, plan, pools, cache, store, engine.expert_counts(), asked, engine.report())
+
+        self._report = report
         self._scheduler = scheduler
         return scheduler
 
@@ -186,13 +194,13 @@ class Worker:
         self._link.send({"t": "state", "state": state, "phase": "", "done": 0, "total": 0, **fields})
 
 
-def open_disk(config: WorkerConfig, plan: Plan) -> Disk | None:
-    """The prefixes of this model on disk, as this plan lays them out; None when there shall be none or the folder cannot
-    be used."""
+def open_disk(config: WorkerConfig, plan: Plan, activations: str) -> Disk | None:
+    """The prefixes of this model on disk, as this plan lays them out and this precision computes them; None when there
+    shall be none or the folder cannot be used."""
     if config.hibernate_dir is None or config.hibernate_bytes <= 0:
         return None
     manifest = hashlib.blake2b((config.model_dir / "ftw.json").read_bytes(), digest_size=16).hexdigest()
-    layout = f"{plan.kv_dtype} {plan.page_tokens} {plan.page_bytes} {plan.state_layer_bytes}"
+    layout = f"{plan.kv_dtype} {plan.page_tokens} {plan.page_bytes} {plan.state_layer_bytes} {activations}"
     try:
         return Disk(config.hibernate_dir, config.hibernate_bytes, f"{manifest} {layout}")
     except OSError as failure:
@@ -217,7 +225,7 @@ def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
     from engine.prompt.grammar import Matcher, load_tokenizer
     from engine.runner.load import load
 
-    loaded = load(config.model_dir, plan, config.threads, progress)
+    loaded = load(config.model_dir, plan, config.threads, progress, options=config.options)
     manifest, experts = loaded.manifest, loaded.experts
     vocab_size = manifest.geometry.vocab_size
 
@@ -228,7 +236,7 @@ def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
     def expert_counts() -> tuple[int, int]:
         return (0, 0) if experts is None else (sum(experts.hits), sum(experts.misses))
 
-    return Engine(loaded.pools, loaded.runner, vocab_size, matcher, expert_counts)
+    return Engine(loaded.pools, loaded.runner, vocab_size, matcher, expert_counts, loaded.report)
 
 
 def serve(config: WorkerConfig, load: Load = load_engine) -> int:
@@ -249,6 +257,13 @@ def parse_config(argv: list[str]) -> WorkerConfig:
     parser.add_argument("--kv-dtype", choices=sorted(KV_VALUE_BYTES))
     parser.add_argument("--moe-backend", choices=BACKENDS, default=defaults.moe_backend)
     parser.add_argument("--moe-slots", type=int)
+    parser.add_argument("--device", choices=DEVICES, default=defaults.device)
+    parser.add_argument("--host-memory", type=parse_bytes)
+    parser.add_argument("--device-memory", type=parse_bytes)
+    parser.add_argument("--activations", choices=ACTIVATIONS, default="auto")
+    parser.add_argument("--emulate-fill-gbs", type=float)
+    parser.add_argument("--emulate-host-gbs", type=float)
+    parser.add_argument("--profiles-dir", type=Path)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--max-running-requests", type=int, default=defaults.max_running)
     parser.add_argument("--chunk-tokens", type=int, default=defaults.chunk_tokens)
@@ -263,11 +278,15 @@ def parse_config(argv: list[str]) -> WorkerConfig:
         nonce=args.nonce,
         hibernate_dir=args.hibernate_dir,
         hibernate_bytes=args.hibernate_bytes,
+        options=Options(args.activations, args.emulate_fill_gbs, args.emulate_host_gbs, args.profiles_dir),
         settings=Settings(
             kv_tokens=args.kv,
             kv_dtype=args.kv_dtype,
             moe_backend=args.moe_backend,
             moe_slots=args.moe_slots,
+            device=args.device,
+            host_memory=args.host_memory,
+            device_memory=args.device_memory,
             max_running=args.max_running_requests,
             chunk_tokens=args.chunk_tokens,
         ),

@@ -49,6 +49,9 @@ def serve(settings: Settings) -> int:
         kv_dtype=settings.kv_dtype,
         moe_backend=settings.moe_backend,
         moe_slots=settings.moe_slots,
+        device=settings.device,
+        host_memory=settings.host_memory,
+        device_memory=settings.device_memory,
         max_running=settings.max_running_requests,
         chunk_tokens=settings.chunk_tokens,
     )

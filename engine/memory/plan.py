@@ -58,6 +58,7 @@ class Plan:
     tenants: dict[str, int]  # name -> bytes
     available_bytes: int
     limited_by: str
+    host_memory: int | None = None
     device_memory: int | None = None
     ways_out: tuple[str, ...] = ()
 

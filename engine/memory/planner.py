@@ -154,6 +154,7 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         },
         available_bytes=hardware.available_bytes,
         limited_by=hardware.limited_by,
+        host_memory=settings.host_memory,
         device_memory=settings.device_memory,
     )
 

@@ -2,43 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from typing import Any
 
 import engine.kernels
 from engine import models
 from engine.device.cpu import allocate_arena
-from engine.experts.bank import Bank
-from engine.experts.executor import Executor, create
+from engine.experts.executor import Executor
 from engine.kernels.contract import Ops
-from engine.memory.plan import Plan, build_pools
+from engine.memory.hardware import resident_bytes
+from engine.memory.options import Options
+from engine.memory.plan import Plan, build_pools, size_text
 from engine.memory.pools import Pools
 from engine.models.spec import Parts
+from engine.runner.decide import Decision, decide
 from engine.runner.runner import CpuRunner
+from engine.runner.tiers import Tiers, open_tiers
 from engine.scheduler.step import Slice
 from engine.weights.config import architecture, read_config, text_config
-from engine.weights.ftw import Weights, read_weights
+from engine.weights.ftw import Weights, read_dense, read_weights
 from engine.weights.manifest import Manifest, load_manifest
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]  # (phase, done, total): bytes while loading, layers while warming
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Loaded:
-    """A model ready to serve. `pools` are the bookkeeping of the runner's arena; `experts` is None for a dense model."""
+    """A model ready to serve. `pools` are the bookkeeping of the runner's arena; `experts` is None for a dense model.
+
+    `backend` is the one that runs; `decision` says how it was found, when the choice was left to us.
+    """
 
     manifest: Manifest
     plan: Plan
     pools: Pools
     runner: CpuRunner
     experts: Executor | None
+    tiers: Tiers | None = None
+    backend: str = "none"
+    activations: str = "f32"
+    decision: Decision | None = None
+    resident_bytes: int = 0
+
+    def report(self) -> dict[str, Any]:
+        """How experts are served, and planned against used memory: plain data for statistics."""
+        memory = {"planned_bytes": self.plan.total_bytes, "resident_bytes": self.resident_bytes}
+        run = {"backend": self.backend, "activations": self.activations, "memory": memory}
+        if self.experts is None:
+            return {**run, "slots": 0, "experts": {}}
+        decision = None if self.decision is None else self.decision.report()
+        details = {"decision": decision, "watch": self.experts.watch.report(), **self.experts.report()}
+        every = self.backend == "fused" and self.plan.moe_slots > 0
+        return {**run, "slots": self.plan.moe_slots if every else details.get("slots", 0), "experts": details}
 
 
 def load(
-    directory: Path | str, made: Plan, threads: int, progress: Progress | None = None, kernels: str = "cpu"
+    directory: Path | str,
+    made: Plan,
+    threads: int,
+    progress: Progress | None = None,
+    kernels: str = "cpu",
+    options: Options = Options(),  # noqa: B008 - frozen
 ) -> Loaded:
     """Load the model in `directory` as `made` plans it, and run one forward at full chunk size.
 
@@ -50,44 +79,88 @@ def load(
     spec = models.get(architecture(config))
     ops = engine.kernels.get(kernels)
     ops.set_threads(threads)
-    weights = read_weights(manifest, lambda done, total: report("weights", done, total))
+    activations = _activations(ops, options.activations)
+    weights = _read(manifest, made, lambda done, total: report("weights", done, total))
     pools = build_pools(made)
     arena = allocate_arena(pools.arena.bytes)
-    experts = _experts(manifest, made, weights, ops, pools, arena) if weights.banks else None
+    tiers = open_tiers(manifest, made, options, ops, pools, arena, weights) if manifest.banks else None
+    experts = (
+        None if tiers is None else tiers.make(tiers.candidates()[0] if made.moe_backend == "auto" else made.moe_backend)
+    )
     model = spec.build(Parts(config, weights.dense, ops, experts, made.window_tokens))
     runner = CpuRunner(model, manifest.geometry, arena, pools.pages, pools.states, pools.page_tokens, made.kv_dtype)
-    loaded = Loaded(manifest, made, pools, runner, experts)
+    loaded = Loaded(manifest, made, pools, runner, experts, tiers, made.moe_backend, activations)
     report("warm-up", 0, 1)
     warm_up(loaded)
+    if tiers is not None and experts is not None and made.moe_backend == "auto":
+        experts.close()
+        loaded.experts, loaded.decision = _decide(loaded, tiers)
+        loaded.backend = loaded.decision.backend
+        if loaded.backend == "cpu" and pools.slots is not None:
+            for slot in tiers.leased:
+                pools.slots.release(slot)
+    loaded.resident_bytes = resident_bytes()
+    log.info(
+        "after the first forward %s are resident; the plan has %s",
+        size_text(loaded.resident_bytes),
+        size_text(made.total_bytes),
+    )
+    if loaded.resident_bytes > made.total_bytes:
+        log.warning("that is %s more than planned", size_text(loaded.resident_bytes - made.total_bytes))
     report("warm-up", 1, 1)
     return loaded
 
 
 def warm_up(loaded: Loaded) -> None:
     """One real forward at full chunk size on borrowed pages. Raises RuntimeError on logits that are not finite."""
-    made, pools = loaded.plan, loaded.pools
+    made = loaded.plan
     rows = min(made.chunk_tokens, made.window_tokens)
-    pages = pools.pages.alloc(-(-rows // pools.page_tokens))
-    state = -1 if pools.states is None else pools.states.alloc()
-    try:
-        if state >= 0:
-            loaded.runner.zero_state(state)
-        tokens = [token % loaded.manifest.geometry.vocab_size for token in range(rows)]
-        loaded.runner.warm_up([Slice(-1, tokens, 0, pages, state)])
-    finally:
-        for page in pages:
+    with _Borrowed(loaded, rows) as borrowed:
+        loaded.runner.warm_up([borrowed.slice(0, rows)])
+
+
+def _decide(loaded: Loaded, tiers: Tiers) -> tuple[Executor, Decision]:
+    with _Borrowed(loaded, min(64, loaded.plan.window_tokens)) as borrowed:
+
+        def decode(i: int) -> None:
+            loaded.runner.warm_up([borrowed.slice(i % borrowed.tokens, 1, 7919 * i)])
+
+        return decide(loaded.runner.model, tiers.candidates(), tiers.make, decode)
+
+
+class _Borrowed:
+    """Pages and a state for a sequence that nobody asked for."""
+
+    def __init__(self, loaded: Loaded, tokens: int) -> None:
+        self._loaded, self.tokens = loaded, tokens
+
+    def __enter__(self) -> _Borrowed:
+        pools = self._loaded.pools
+        self._pages = pools.pages.alloc(-(-self.tokens // pools.page_tokens))
+        self._state = -1 if pools.states is None else pools.states.alloc()
+        if self._state >= 0:
+            self._loaded.runner.zero_state(self._state)
+        return self
+
+    def slice(self, start: int, n: int, seed: int = 0) -> Slice:
+        """`n` tokens at `start`; different ones for a different seed."""
+        vocab = self._loaded.manifest.geometry.vocab_size
+        return Slice(-1, [(seed + token) % vocab for token in range(n)], start, self._pages, self._state)
+
+    def __exit__(self, *failure: object) -> None:
+        pools = self._loaded.pools
+        for page in self._pages:
             pools.pages.release(page)
         if pools.states is not None:
-            pools.states.release(state)
+            pools.states.release(self._state)
 
 
-def _experts(manifest: Manifest, made: Plan, weights: Weights, ops: Ops, pools: Pools, arena: torch.Tensor) -> Executor:
-    geometry = manifest.geometry
-    layers = [weights.banks[bank.layer] for bank in sorted(manifest.banks, key=lambda bank: bank.layer)]
-    first = manifest.banks[0]
-    bank = Bank(layers, geometry.hidden_size, geometry.expert_width, first.format, first.bias, first.activation)
-    bank.seal()
-    offsets: Sequence[int] = ()
-    if pools.slots is not None:
-        offsets = [pools.slots.offset(slot) for slot in pools.slots.alloc(made.moe_slots)]
-    return create(made.moe_backend, ops, bank, arena, offsets, geometry.top_k)
+def _read(manifest: Manifest, made: Plan, progress: Callable[[int, int], None]) -> Weights:
+    if made.bank == "disk":
+        return Weights(read_dense(manifest, progress), {})
+    return read_weights(manifest, progress)
+
+
+def _activations(ops: Ops, asked: str) -> str:
+    ops.set_activations(engine.kernels.best_activations() if asked == "auto" else asked)
+    return ops.activations()

@@ -23,21 +23,12 @@ from engine.experts.slots import SlotTable
 from engine.experts.split import UNKNOWN, Profile, Rates, Split
 from engine.experts.tiered import Tiered
 from engine.kernels.contract import ExpertShape, Ops
+from engine.memory.options import Options
 from engine.memory.plan import Plan
 from engine.memory.pools import Pools
 from engine.weights.ftw import Weights, expert_shape
 from engine.weights.manifest import Bank as BankFile
 from engine.weights.manifest import Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is asked of a run beside sizes. Bandwidths are the emulated device's; `profiles` keeps measured ones."""
-
-    activations: str = "f32"
-    fill_gbs: float | None = None
-    host_gbs: float | None = None
-    profiles: Path | None = None
 
 
 @dataclass(slots=True)
@@ -54,7 +45,7 @@ class Tiers:
     bank: Bank | None
     slots: npt.NDArray[np.int64]
     profile: Profile = UNKNOWN
-    checksums: dict[tuple[int, int], int] = field(default_factory=dict)
+    leased: list[int] = field(default_factory=list)  # ids in the slot pool
 
     def make(self, backend: str) -> Executor:
         """The executor of a backend that the plan has room for. Copies all experts into slots for `fused`."""
@@ -100,8 +91,9 @@ def open_tiers(
     if made.bank == "ram":
         bank = Bank([weights.banks[file.layer] for file in files], shape)
         bank.seal()
-    offsets = [] if pools.slots is None else [pools.slots.offset(slot) for slot in pools.slots.alloc(made.moe_slots)]
-    device = choose.create(made.device, options.fill_gbs, options.host_gbs)
+    leased = [] if pools.slots is None else pools.slots.alloc(made.moe_slots)
+    offsets = [] if pools.slots is None else [pools.slots.offset(slot) for slot in leased]
+    device = choose.create(made.device, options.emulate_fill_gbs, options.emulate_host_gbs)
     return Tiers(
         ops,
         device,
@@ -113,6 +105,7 @@ def open_tiers(
         bank,
         np.array(offsets, dtype=np.int64) + arena.data_ptr(),
         Profiles(options.profiles).find(shape, device) or UNKNOWN,
+        leased,
     )
 
 

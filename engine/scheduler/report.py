@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from engine.cache.checkpoints import CheckpointStore
@@ -20,9 +21,15 @@ def snapshot(
     cache: RadixCache,
     store: CheckpointStore | None,
     experts: tuple[int, int],
-    threads: int,
+    asked: Mapping[str, Any],
+    run: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Plain data. Sizes in bytes, rates per second over the last ten; null: no data yet, or nothing of the kind here."""
+    """Plain data. Sizes in bytes, rates per second over the last ten; null: no data yet, or nothing of the kind here.
+
+    `asked` are the run's options, `run` is what the loaded model says about itself.
+    """
+    slots = run.get("slots", plan.moe_slots)
+    emulated = plan.device == "emulated"
     return {
         "running": len(scheduler.running),
         "waiting": len(scheduler.waiting),
@@ -56,18 +63,25 @@ def snapshot(
         "hibernation": NOT_USED if scheduler.hibernation is None else scheduler.hibernation.report(),
         "tokens": {"prefill": scheduler.prefill_rate.total, "decode": scheduler.decode_rate.total},
         "tokens_per_s": {"prefill": scheduler.prefill_rate.per_s(), "decode": scheduler.decode_rate.per_s()},
-        "experts": {"hits": experts[0], "misses": experts[1], "slots": plan.moe_slots},
+        "experts": {**run.get("experts", {}), "hits": experts[0], "misses": experts[1], "slots": slots},
         "arena": {"slab_bytes": pools.arena.slab_bytes, "slabs": pools.arena.map()},
+        "memory": run.get("memory"),
         "plan": {"tenants": plan.tenants, "total_bytes": plan.total_bytes, "available_bytes": plan.available_bytes},
         "settings": {
             "window_tokens": plan.window_tokens,
             "kv_tokens": plan.kv_tokens,
             "kv_dtype": plan.kv_dtype,
-            "moe_backend": plan.moe_backend,
-            "moe_slots": plan.moe_slots or NOT_USED,
+            "moe_backend": run.get("backend", plan.moe_backend),
+            "moe_slots": slots or NOT_USED,
+            "device": plan.device,
+            "device_memory": (plan.device_memory or NOT_USED) if emulated else NOT_USED,
+            "host_memory": (plan.host_memory or NOT_USED) if plan.bank != "none" else NOT_USED,
+            "activations": run.get("activations", asked["activations"]),
+            "emulate_fill_gbs": (asked["emulate_fill_gbs"] or NOT_USED) if emulated else NOT_USED,
+            "emulate_host_gbs": (asked["emulate_host_gbs"] or NOT_USED) if emulated else NOT_USED,
             "checkpoint_bytes": NOT_USED if store is None else store.cap_bytes,
             "max_running": plan.max_running,
             "chunk_tokens": plan.chunk_tokens,
-            "threads": threads,
+            "threads": asked["threads"],
         },
     }

@@ -71,6 +71,8 @@ def test_worker_flags_carry_the_same_values() -> None:
         "--runtime-dir": "/run/x",
         "--kv": "16384",
         "--moe-backend": "cpu",
+        "--device": "cpu",
+        "--activations": "auto",
         "--chunk-tokens": "512",
         "--max-running-requests": "8",
     }
