@@ -19,33 +19,28 @@ _PROT_READ, _PROT_WRITE = 1, 2
 class Bank:
     """`layers` holds one uint8 tensor [experts, stride] per MoE layer, in layer order, each at a page boundary.
 
-    `hidden` and `width` are the experts' sizes, `format` their weight format. `addresses[layer]` is [experts] i64: where
-    each expert lies in memory.
+    `shape` says how an expert lies; `addresses[layer]` is [experts] i64: where each expert lies in memory.
     """
 
-    def __init__(
-        self,
-        layers: Sequence[torch.Tensor],
-        hidden: int,
-        width: int,
-        format: str,
-        bias: bool = False,
-        activation: str = "silu",
-    ) -> None:
-        self.shape = ExpertShape(hidden, width, format, bias, activation)
-        stride = self.shape.stride
+    def __init__(self, layers: Sequence[torch.Tensor], shape: ExpertShape) -> None:
         for layer in layers:
-            assert layer.dtype == torch.uint8 and layer.is_contiguous() and layer.shape[1] == stride, "bank layout"
+            assert layer.dtype == torch.uint8 and layer.is_contiguous() and layer.shape[1] == shape.stride, (
+                "bank layout"
+            )
             assert layer.data_ptr() % mmap.PAGESIZE == 0, "bank alignment"
         self.layers = list(layers)
-        self.hidden, self.width, self.format = hidden, width, format
-        self.experts, self.expert_bytes = self.layers[0].shape
-        steps = stride * torch.arange(self.experts, dtype=torch.int64)
+        self.shape = shape
+        self.experts = self.layers[0].shape[0]
+        steps = shape.stride * torch.arange(self.experts, dtype=torch.int64)
         self.addresses = [layer.data_ptr() + steps for layer in self.layers]
 
     def checksum(self, layer: int) -> int:
         """CRC-32 of one layer's experts, as in the manifest."""
         return zlib.crc32(self.layers[layer].numpy().data)
+
+    def expert_checksum(self, layer: int, expert: int) -> int:
+        """CRC-32 of one expert."""
+        return zlib.crc32(self.layers[layer][expert].numpy().data)
 
     def seal(self) -> None:
         """Take away write permission: a stray write ends the process instead of changing answers. Raises OSError."""
