@@ -14,12 +14,13 @@ from engine.device.cpu import allocate_arena
 from engine.experts.executor import Executor
 from engine.kernels.contract import Ops
 from engine.memory.hardware import resident_bytes
+from engine.memory.options import Options
 from engine.memory.plan import Plan, build_pools, size_text
 from engine.memory.pools import Pools
 from engine.models.spec import Parts
 from engine.runner.decide import Decision, decide
 from engine.runner.runner import CpuRunner
-from engine.runner.tiers import Options, Tiers, open_tiers
+from engine.runner.tiers import Tiers, open_tiers
 from engine.scheduler.step import Slice
 from engine.weights.config import architecture, read_config, text_config
 from engine.weights.ftw import Weights, read_dense, read_weights
@@ -51,11 +52,13 @@ class Loaded:
     def report(self) -> dict[str, Any]:
         """How experts are served, and planned against used memory: plain data for statistics."""
         memory = {"planned_bytes": self.plan.total_bytes, "resident_bytes": self.resident_bytes}
+        run = {"backend": self.backend, "activations": self.activations, "memory": memory}
         if self.experts is None:
-            return {"memory": memory}
+            return {**run, "slots": 0, "experts": {}}
         decision = None if self.decision is None else self.decision.report()
         details = {"decision": decision, "watch": self.experts.watch.report(), **self.experts.report()}
-        return {"memory": memory, "experts": details}
+        every = self.backend == "fused" and self.plan.moe_slots > 0
+        return {**run, "slots": self.plan.moe_slots if every else details.get("slots", 0), "experts": details}
 
 
 def load(
@@ -93,6 +96,9 @@ def load(
         experts.close()
         loaded.experts, loaded.decision = _decide(loaded, tiers)
         loaded.backend = loaded.decision.backend
+        if loaded.backend == "cpu" and pools.slots is not None:
+            for slot in tiers.leased:
+                pools.slots.release(slot)
     loaded.resident_bytes = resident_bytes()
     log.info(
         "after the first forward %s are resident; the plan has %s",
