@@ -13,9 +13,8 @@ from engine.cache.node import common_tokens
 from engine.cache.radix import RadixCache
 from engine.memory.pools import PagePool
 from engine.protocol import Submit
-from engine.scheduler.request import RANKS, Request
+from engine.scheduler.request import Request
 
-BACKGROUND = RANKS["background"]
 PER_LINE = 2  # predictions of one line that may wait, the most probable first
 IN_ALL = 16
 KV_SHARE = 2  # of the pages that nobody needs, background work may take 1/2

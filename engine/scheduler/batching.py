@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.scheduler.request import Request
+from engine.scheduler.request import BACKGROUND, Request
 from engine.scheduler.step import SampleSpec, Slice
 
 MIXED_STEP_S = 0.25  # what a prefill may add to the step of a running decode
 MIN_MIXED_TOKENS = 16
+AHEAD_STEP_S = 1.0  # a step of work ahead, which is lost when real work that has no use for it arrives
+MIN_AHEAD_TOKENS = 64  # fewer rows read every weight for too little
 
 
 class Budget:
-    """Prefill tokens of one step: the chunk size, or what fits `MIXED_STEP_S` while somebody is decoding."""
+    """Prefill tokens of one step: the chunk size, or what fits `MIXED_STEP_S` while somebody is decoding, or
+    `AHEAD_STEP_S` when all of it is work ahead."""
 
     def __init__(self, chunk_tokens: int) -> None:
         self.chunk_tokens = chunk_tokens
         self._tokens_per_s: float | None = None
 
-    def tokens(self, decoding: bool) -> int:
-        if not decoding or self._tokens_per_s is None:
+    def tokens(self, running: Sequence[Request]) -> int:
+        """For the next step of what is running."""
+        if self._tokens_per_s is None:
             return self.chunk_tokens
-        affordable = int(self._tokens_per_s * MIXED_STEP_S)
-        return max(min(MIN_MIXED_TOKENS, self.chunk_tokens), min(self.chunk_tokens, affordable))
+        if any(r.decoding for r in running):
+            least, step_s = MIN_MIXED_TOKENS, MIXED_STEP_S
+        elif all(r.rank == BACKGROUND for r in running):
+            least, step_s = MIN_AHEAD_TOKENS, AHEAD_STEP_S
+        else:
+            return self.chunk_tokens
+        return min(self.chunk_tokens, max(least, int(self._tokens_per_s * step_s)))
 
     def measured(self, prefill_tokens: int, step_s: float) -> None:
         """A step with `prefill_tokens` took `step_s`; the estimate follows within a few steps."""
@@ -40,8 +49,8 @@ def share(running: Sequence[Request], budget: int) -> list[tuple[Request, int]]:
     work runs only when it is alone.
     """
     ordered = sorted(running, key=lambda r: r.order)
-    if any(r.rank < 2 for r in ordered):
-        ordered = [r for r in ordered if r.rank < 2]
+    if any(r.rank < BACKGROUND for r in ordered):
+        ordered = [r for r in ordered if r.rank < BACKGROUND]
     given = {r.seq: 1 for r in ordered if r.decoding}
     for rank in sorted({r.rank for r in ordered}):
         group = sorted((r for r in ordered if r.rank == rank and not r.decoding), key=lambda r: (r.remaining, r.seq))

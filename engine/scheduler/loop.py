@@ -17,12 +17,12 @@ from engine.memory.arena import ArenaFull
 from engine.memory.pools import Pools
 from engine.protocol import Submit
 from engine.scheduler.admission import WaitingLine, fits, leader, refusal
-from engine.scheduler.anticipation import BACKGROUND, displaced, reach, spares
+from engine.scheduler.anticipation import displaced, reach, spares
 from engine.scheduler.batching import Budget, make_slice, share
 from engine.scheduler.hibernation import Hibernation
 from engine.scheduler.inbox import Inbox
 from engine.scheduler.rate import Rate
-from engine.scheduler.request import MatcherFactory, Request, Times
+from engine.scheduler.request import BACKGROUND, MatcherFactory, Request, Times
 from engine.scheduler.residency import Residency
 from engine.scheduler.step import Runner, Sampled
 
@@ -167,7 +167,7 @@ class Scheduler:
         if self.hibernation is not None:
             self.hibernation.advance(alone=not self._real_work())
         self._admit()
-        batch = self._fill_pages(share(self.running, self._budget.tokens(any(r.decoding for r in self.running))))
+        batch = self._fill_pages(share(self.running, self._budget.tokens(self.running)))
         if not batch:
             restoring = self.hibernation is not None and self.hibernation.restoring
             assert not self.waiting or self.running or restoring, "requests wait and nothing runs"
@@ -189,8 +189,9 @@ class Scheduler:
             return True
         finally:
             self._in_step = []
-        prefilled = sum(n for request, n in batch if not request.decoding)
-        self._budget.measured(prefilled, self._clock() - started)
+        prefilled = sum(n for r, n in batch if not r.decoding and r.seq not in self._broken_off)
+        if not self._broken_off:
+            self._budget.measured(prefilled, self._clock() - started)
         self.prefill_rate.add(prefilled)
         self._absorb(batch, {s.seq: s for s in sampled})
         return True

@@ -12,6 +12,7 @@ from engine.cache.node import token_array
 from engine.protocol import Submit
 
 RANKS = {"main": 0, "side": 1, "background": 2}
+BACKGROUND = RANKS["background"]
 
 
 class Matcher(Protocol):

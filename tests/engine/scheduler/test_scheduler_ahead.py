@@ -213,3 +213,30 @@ def test_a_guess_that_ends_at_an_edit_point_gives_up_nothing_for_its_end(bench):
     b.drain()
     assert [c.position for c in b.cache.match(b.cache_tokens(known)).line] == [20, 40] and not b.store.evictions
     b.check()
+
+
+def test_slow_work_ahead_runs_in_chunks_of_a_second_and_a_broken_off_one_says_nothing_about_the_speed(bench):
+    now = [0.0]
+    b = bench(True, pages=900, chunk_tokens=256, clock=lambda: now[0])
+    b.runner.layers = 4
+    main = Submit("m", [4, 4, 4], 2, session="other")
+
+    def layer():
+        now[0] += sum(b.runner.batch_sizes[-1]) / 128 / b.runner.layers
+        if b.runner.steps == 4:
+            b.scheduler.post(main.message())
+
+    b.runner.on_layer = layer
+    rid = guess(b, [1, 2, 3, 4, 0] * 200)
+    for _ in range(4):
+        b.scheduler.step()
+    assert b.runner.batch_sizes == [[256], [128], [128], [128]] and now[0] == 4.25, (
+        "the last one ends in its first layer"
+    )
+    b.submits["m"] = main
+    b.scheduler.submit(main)
+    b.drain()
+    b.check_output("m")
+    assert b.runner.batch_sizes[6:9] == [[128]] * 3, "it goes on as fast as before"
+    assert b.done(rid)["reason"] == "stop" and b.runner.computed_tokens == 1000 + 3 + 1
+    b.check()

@@ -108,16 +108,20 @@ def test_the_budget_is_shared_evenly_and_what_is_left_over_moves_on():
     assert share([background], 20) == [(background, 20)]
 
 
-def test_chunks_shrink_beside_a_decode_to_what_the_measured_rate_allows():
-    budget = Budget(512)
-    assert budget.tokens(decoding=True) == 512, "nothing measured yet"
+def test_chunks_shrink_beside_a_decode_and_in_work_ahead_to_what_the_measured_rate_allows():
+    budget, prefill, ahead = Budget(512), [prefilling(0, 100)], [prefilling(1, 1000, "background")]
+    decode = [prefilling(2, 1)]
+    decode[0].append(1)
+    decode[0].computed = 1
+    assert budget.tokens(decode) == budget.tokens(ahead) == 512, "nothing measured yet"
     for _ in range(20):
         budget.measured(400, 1.0)
-    assert budget.tokens(decoding=False) == 512
-    assert 90 <= budget.tokens(decoding=True) <= 100
+    assert budget.tokens(prefill) == budget.tokens([*prefill, *ahead]) == 512
+    assert 90 <= budget.tokens([*decode, *prefill]) <= 100
+    assert 390 <= budget.tokens(ahead) <= 400
     for _ in range(20):
         budget.measured(20, 1.0)
-    assert budget.tokens(decoding=True) == 16
+    assert budget.tokens(decode) == 16 and budget.tokens(ahead) == 64
 
 
 def test_priority_then_arrival(bench):
