@@ -1,4 +1,5 @@
-"""Hugging Face checkpoints: one `model.safetensors`, or shards listed in `model.safetensors.index.json`."""
+"""Hugging Face checkpoints: one `model.safetensors`, or shards listed in `model.safetensors.index.json`; as floats, or quantised
+in a form that `engine.weights.published` knows."""
 
 from __future__ import annotations
 
@@ -10,42 +11,76 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import WeightsError
+from engine.weights import published
+from engine.weights.config import read_config
+from engine.weights.quantised import Matrix
 
 _INDEX = "model.safetensors.index.json"
 _MULTIMODAL_PREFIX = "model.language_model."
+_FOREIGN = (".qweight", ".qzeros", ".weight_packed", ".weight.absmax", ".weight.quant_map")  # GPTQ, AWQ and others
+_READ = (
+    "f32, f16 and bf16 checkpoints are read, and MXFP4, NVFP4 and FP8 as gpt-oss, modelopt and DeepSeek publish them."
+)
 
 
 class SafetensorsSource:
     """A `TensorSource` over a directory. Files are mapped, tensors are read when asked for.
 
-    Names of multimodal checkpoints lose their `model.language_model.` prefix. Raises WeightsError when a file is missing,
-    cut or not safetensors.
+    Names of multimodal checkpoints lose their `model.language_model.` prefix; a quantised matrix has one name for all its parts.
+    Raises WeightsError when a file is missing, cut or not safetensors, or quantised in a way that is not read.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
         self._handles: dict[Path, Any] = {}
         self._where: dict[str, tuple[Path, str]] = {}
         for path in _files(directory):
             for name in self._open(path).keys():  # noqa: SIM118 (a safetensors handle is not a mapping)
                 self._where[_short(name)] = (path, name)
+        if foreign := next((name for name in self._where if name.endswith(_FOREIGN)), None):
+            raise WeightsError(f"{directory} is quantised in a way that is not read here ({foreign}).", _READ)
+        config = directory / "config.json"
+        self._block = (
+            published.block_size(read_config(config)) if config.is_file() else published.FP8_BLOCK
+        )
+        dtypes = {name: self._dtype(name) for name in self._where}
+        self._quantised, parts = published.find(dtypes, self._block)
+        self._names = frozenset(self._where.keys() - parts | self._quantised.keys())
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(self._where)
+        return self._names
 
-    def read(self, name: str) -> torch.Tensor:
-        path, stored = self._where[name]
-        return self._tensor(path, self._handles[path].get_tensor(stored))
+    def read(self, name: str) -> Matrix:
+        if name not in self._names:
+            raise KeyError(name)
+        if stored := self._quantised.get(name):
+            return published.read(stored, self._stored, self._block)
+        return self._checked(name, self._stored(name))
 
-    def read_expert(self, name: str, expert: int) -> torch.Tensor:
-        path, stored = self._where[name]
-        return self._tensor(path, self._handles[path].get_slice(stored)[expert : expert + 1][0])
+    def read_expert(self, name: str, expert: int) -> Matrix:
+        def part(name: str) -> torch.Tensor:
+            path, stored = self._where[name]
+            tensor: torch.Tensor = self._handles[path].get_slice(stored)[expert : expert + 1][0]
+            return tensor
+
+        if stored := self._quantised.get(name):
+            return published.read(stored, part, self._block)
+        return self._checked(name, part(name))
 
     def kind(self, name: str) -> str:
-        path, stored = self._where[name]
-        dtype = self._handles[path].get_slice(stored).get_dtype()
+        if stored := self._quantised.get(name):
+            return stored.format
+        dtype = self._dtype(name)
         return {"F32": "f32", "F16": "f16", "BF16": "bf16"}.get(dtype, dtype)
+
+    def _stored(self, name: str) -> torch.Tensor:
+        path, stored = self._where[name]
+        tensor: torch.Tensor = self._handles[path].get_tensor(stored)
+        return tensor
+
+    def _dtype(self, name: str) -> str:
+        path, stored = self._where[name]
+        return str(self._handles[path].get_slice(stored).get_dtype())
 
     def _open(self, path: Path) -> Any:
         try:
@@ -58,12 +93,9 @@ class SafetensorsSource:
             ) from error
         return self._handles[path]
 
-    def _tensor(self, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+    def _checked(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point() or tensor.element_size() < 2:
-            raise WeightsError(
-                f"{path} holds {tensor.dtype} tensors; f32, f16 and bf16 checkpoints are read.",
-                "Use an unquantised checkpoint.",
-            )
+            raise WeightsError(f"{self._where[name][0]} holds {name} as {tensor.dtype} without scales.", _READ)
         return tensor
 
 

@@ -70,11 +70,11 @@ def test_faults_are_named(tmp_path: Path) -> None:
             SafetensorsSource(tmp_path)
 
 
-def test_quantised_checkpoints_are_refused(tmp_path: Path) -> None:
+def test_quantised_tensors_without_scales_are_refused(tmp_path: Path) -> None:
     save_file(
         {"a": torch.ones(4, dtype=torch.int8), "b": torch.ones(4).to(torch.float8_e4m3fn)}, tmp_path / "m.safetensors"
     )
     source = SafetensorsSource(tmp_path)
     for name in "ab":
-        with pytest.raises(WeightsError, match="f32, f16 and bf16 checkpoints are read"):
+        with pytest.raises(WeightsError, match="without scales"):
             source.read(name)
