@@ -25,21 +25,37 @@ FT_INLINE void parallel(int64_t count, bool small, const F& f) {
   pool::run(count, [](void* context, int64_t i, int thread) { (*(const F*)context)(i, thread); }, (void*)&f);
 }
 
-#include "linear.h"
+constexpr int64_t kSmallWork = (int64_t)1 << 14;  // multiply-adds below which waking threads costs more than the work
+
 #include "norm.h"
-#include "moe.h"
+#include "weights.h"
+#include "tile.h"
+#include "linear.h"
+#include "experts.h"
+#ifndef FT_DOT
+#include "route.h"
 #include "attention.h"
 #include "recurrent.h"
+#endif
 #include "roofline.h"
-
-const Kernels table = {
-    FT_TEXT(FT_ISA), linear, rmsnorm, add_rmsnorm, silu_mul, sigmoid_mul, rope, write_kv,
-    attention,       conv,   delta_rule, route,    routed_experts, combine, fma_loop, read_loop,
-};
 
 }  // namespace
 }  // namespace FT_ISA
 
-const Kernels& FT_JOIN(kernels_, FT_ISA)() { return FT_ISA::table; }
+#ifdef FT_DOT
+const Products& dot_products() {
+  static constexpr Products table{FT_ISA::linear, FT_ISA::routed_experts, FT_ISA::dot_loop};
+  return table;
+}
+#else
+const Kernels& FT_JOIN(kernels_, FT_ISA)() {
+  using namespace FT_ISA;
+  static const Kernels table{
+      FT_TEXT(FT_ISA), {linear, routed_experts, fma_loop}, rmsnorm, add_rmsnorm, silu_mul, sigmoid_mul, rope, write_kv,
+      attention, conv, delta_rule, route, combine, read_loop,
+  };
+  return table;
+}
+#endif
 
 }  // namespace ft

@@ -4,7 +4,14 @@
 
 namespace ft {
 
-enum Format : int { kF32 = 0, kBF16 = 1, kQ8_0 = 2 };
+enum Format : int { kF32 = 0, kBF16 = 1, kQ8_0 = 2, kQ4_0 = 3, kMXFP4 = 4, kNVFP4 = 5, kFP8 = 6 };
+
+// A group of 16 rows: a header, then blocks of 16 rows x `inputs`; each `scaled` inputs share a scale (0: there are none).
+struct Layout {
+  int inputs, bytes, header, scaled;
+};
+constexpr Layout kLayouts[] = {{32, 2048, 0, 0},  {32, 1024, 0, 0},  {32, 544, 0, 32},   {32, 288, 0, 32},
+                               {32, 272, 0, 32}, {32, 288, 64, 16}, {128, 2112, 0, 128}};
 
 // The rows of one step (engine/kernels/contract.py, Batch).
 struct Batch {
@@ -38,9 +45,16 @@ struct Experts {
 // Whether inputs of products with matrices that are not f32 are rounded to bf16.
 extern bool bf16_activations;
 
+// Products with packed weights.
+struct Products {
+  void (*linear)(const float* x, int64_t rows, const uint8_t* w, int format, int64_t n, int64_t k, const float* bias, float* out);
+  void (*experts)(const Experts& e, float* parts);  // parts [rows, top_k, hidden]
+  float (*peak_loop)(int64_t count);                // `count` multiply-adds of a vector on every thread
+};
+
 struct Kernels {
   const char* name;
-  void (*linear)(const float* x, int64_t rows, const uint8_t* w, int format, int64_t n, int64_t k, const float* bias, float* out);
+  Products products;
   void (*rmsnorm)(const float* x, int64_t rows, int64_t dim, const float* w, float eps, const float* gate, float* out);
   void (*add_rmsnorm)(float* residual, const float* delta, int64_t rows, int64_t dim, const float* w, float eps, float* out);
   void (*silu_mul)(const float* gate_up, int64_t rows, int64_t width, float* out);
@@ -53,14 +67,13 @@ struct Kernels {
   void (*delta_rule)(const Batch& b, int64_t layer, const float* q, const float* k, const float* v, const float* g, const float* beta,
                      int64_t k_heads, int64_t k_dim, int64_t v_heads, int64_t v_dim, float* out);
   void (*route)(const float* logits, int64_t rows, int64_t experts, int64_t top_k, bool renormalise, int32_t* ids, float* weights);
-  void (*experts)(const Experts& e, float* parts);  // parts [rows, top_k, hidden]
   void (*combine)(const float* parts, const float* weights, int64_t rows, int64_t top_k, int64_t hidden, float* out);
-  float (*fma_loop)(int64_t count);                           // count multiply-adds of 16 lanes on every thread
   uint64_t (*read_loop)(const uint8_t* data, int64_t bytes);  // reads every whole 256 KiB once, shared by all threads
 };
 
 const Kernels& kernels_avx2();
 const Kernels& kernels_avx512();
+const Products& dot_products();  // bf16 activations with matrices that are not f32, on AVX-512 with BF16
 
 // Layout work that needs no vector code.
 int64_t packed_bytes(int64_t n, int64_t k, int format);
@@ -70,6 +83,6 @@ void embedding(const int32_t* ids, int64_t rows, const uint8_t* packed, int64_t 
 
 bool has_avx2();
 bool has_avx512();
-bool has_bf16();
+bool has_bf16();  // AVX-512 with BF16 and VBMI
 
 }  // namespace ft

@@ -33,20 +33,27 @@ void require(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(message);
 }
 
+bool dot = false;  // avx512bf16
+
 void set_isa(const std::string& name) {
-  if (name == "avx512" && has_avx512()) {
+  if (name == "avx512bf16" && has_bf16()) {
+    kernels = &kernels_avx512();
+  } else if (name == "avx512" && has_avx512()) {
     kernels = &kernels_avx512();
   } else if (name == "avx2" && has_avx2()) {
     kernels = &kernels_avx2();
   } else {
     throw std::invalid_argument("instruction set '" + name + "' is unknown or not supported by this processor");
   }
+  dot = name == "avx512bf16";
 }
 
 void choose_isa() {
   const char* wanted = std::getenv("FT_ISA");
   if (wanted != nullptr && *wanted != 0) {
     set_isa(wanted);
+  } else if (has_bf16()) {
+    set_isa("avx512bf16");
   } else if (has_avx512()) {
     set_isa("avx512");
   } else if (has_avx2()) {
@@ -55,6 +62,8 @@ void choose_isa() {
     throw std::runtime_error("this processor lacks AVX2, FMA or F16C, which the CPU kernels need");
   }
 }
+
+const Products& products(int format) { return dot && bf16_activations && format != kF32 ? dot_products() : kernels->products; }
 
 Batch make_batch(Address arena, int64_t arena_bytes, Address row_start, Address positions, Address page_offsets, int64_t seqs,
                  int64_t rows, int64_t pages, int64_t page_tokens, bool kv_bf16, Address states, int64_t linear_layers,
@@ -108,7 +117,7 @@ void check_states(const Batch& b, int64_t layer, int64_t offset, int64_t bytes) 
 
 void linear(Address x, int64_t rows, Address w, int format, int64_t n, int64_t k, Address bias, Address out) {
   std::lock_guard lock(one_at_a_time);
-  kernels->linear(at<float>(x), rows, at<uint8_t>(w), format, n, k, at<float>(bias), at<float>(out));
+  products(format).linear(at<float>(x), rows, at<uint8_t>(w), format, n, k, at<float>(bias), at<float>(out));
 }
 
 void rmsnorm(Address x, int64_t rows, int64_t dim, Address w, float eps, Address gate, Address out) {
@@ -188,7 +197,7 @@ void routed_experts(Address x, Address ids, Address addresses, int64_t rows, int
   for (int64_t i = 0; i < rows * top_k; ++i) require(e.addresses[e.ids[i]] != 0, "a routed expert has no address");
   std::lock_guard lock(one_at_a_time);
   float* parts = static_cast<float*>(pool::shared_scratch(pool::kParts, rows * top_k * hidden * sizeof(float)));
-  kernels->experts(e, parts);
+  products(format).experts(e, parts);
   kernels->combine(parts, at<float>(weights), rows, top_k, hidden, at<float>(out));
 }
 
@@ -197,7 +206,7 @@ void expert_outputs(Address x, Address ids, Address addresses, int64_t rows, int
   const Experts e =
       routed(x, ids, addresses, rows, top_k, experts, hidden, width, format, down_offset, bias_offset, activation);
   std::lock_guard lock(one_at_a_time);
-  kernels->experts(e, at<float>(parts));
+  products(format).experts(e, at<float>(parts));
 }
 
 void combine(Address parts, Address weights, int64_t rows, int64_t top_k, int64_t hidden, Address out) {
@@ -211,12 +220,14 @@ void pack_weight(Address w, int64_t n, int64_t k, int format, Address out) {
 }
 
 void unpack_weight(Address packed, int64_t n, int64_t k, int format, Address out) {
+  std::lock_guard lock(one_at_a_time);
   unpack(at<uint8_t>(packed), n, k, format, at<float>(out));
 }
 
 void embed(Address ids, int64_t rows, Address packed, int64_t n, int64_t k, int format, Address out) {
   for (int64_t r = 0; r < rows; ++r)
     require(at<int32_t>(ids)[r] >= 0 && at<int32_t>(ids)[r] < n, "a token id lies outside the vocabulary");
+  std::lock_guard lock(one_at_a_time);
   embedding(at<int32_t>(ids), rows, at<uint8_t>(packed), k, format, at<float>(out));
 }
 
@@ -226,9 +237,16 @@ void set_threads(int count) {
   pool::set_threads(count);
 }
 
+// Loops of `count` vector operations on every thread: multiply-adds of fp32, or products of bf16 pairs.
 float fma_loop(int64_t count) {
   std::lock_guard lock(one_at_a_time);
-  return kernels->fma_loop(count);
+  return kernels->products.peak_loop(count);
+}
+
+float dot_loop(int64_t count) {
+  require(has_bf16(), "this processor has no bf16 products");
+  std::lock_guard lock(one_at_a_time);
+  return dot_products().peak_loop(count);
 }
 
 uint64_t read_loop(Address data, int64_t bytes) {
@@ -245,7 +263,7 @@ NB_MODULE(_cpu, m) {
   choose_isa();
   nb::class_<Batch>(m, "Batch");
   m.def("batch", &make_batch);
-  m.def("isa", [] { return std::string(kernels->name); });
+  m.def("isa", [] { return std::string(dot ? "avx512bf16" : kernels->name); });
   m.def("set_isa", &set_isa);
   m.def("set_threads", &set_threads, NoGil());
   m.def("thread_count", [] { return pool::threads(); });
@@ -270,5 +288,6 @@ NB_MODULE(_cpu, m) {
   m.def("activations", [] { return bf16_activations; });
   m.def("has_bf16", &has_bf16);
   m.def("fma_loop", &fma_loop, NoGil());
+  m.def("dot_loop", &dot_loop, NoGil());
   m.def("read_loop", &read_loop, NoGil());
 }

@@ -32,7 +32,8 @@ bool has_avx512() {
 
 bool has_bf16() {
   unsigned a, b, c, d;
-  return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16);
+  if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(c & bit_AVX512VBMI)) return false;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16);
 }
 
 }  // namespace ft

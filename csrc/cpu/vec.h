@@ -48,6 +48,11 @@ FT_INLINE V byte_scaled(I a) {
       -1, -1, -1, Byte, -1, -1, -1, 4 + Byte, -1, -1, -1, 8 + Byte, -1, -1, -1, 12 + Byte));
   return {_mm512_cvtepi32_ps(_mm512_shuffle_epi8(a.v, select))};
 }
+FT_INLINE I shift_right(I a, int n) { return {_mm512_srli_epi32(a.v, n)}; }
+FT_INLINE I shift_left(I a, int n) { return {_mm512_slli_epi32(a.v, n)}; }
+FT_INLINE I both(I a, uint32_t bits) { return {_mm512_and_si512(a.v, _mm512_set1_epi32((int)bits))}; }
+FT_INLINE V as_float(I a) { return {_mm512_castsi512_ps(a.v)}; }
+FT_INLINE I load_bytes(const void* p) { return {_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p))}; }
 FT_INLINE __m256 lower(V a) { return _mm512_castps512_ps256(a.v); }
 FT_INLINE __m256 upper(V a) { return _mm512_extractf32x8_ps(a.v, 1); }
 
@@ -118,6 +123,17 @@ FT_INLINE V byte_scaled(I x) {
       -1, -1, -1, Byte, -1, -1, -1, 4 + Byte, -1, -1, -1, 8 + Byte, -1, -1, -1, 12 + Byte));
   return {_mm256_cvtepi32_ps(_mm256_shuffle_epi8(x.a, select)), _mm256_cvtepi32_ps(_mm256_shuffle_epi8(x.b, select))};
 }
+FT_INLINE I shift_right(I x, int n) { return {_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)}; }
+FT_INLINE I shift_left(I x, int n) { return {_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)}; }
+FT_INLINE I both(I x, uint32_t bits) {
+  __m256i mask = _mm256_set1_epi32((int)bits);
+  return {_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
+}
+FT_INLINE V as_float(I x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+FT_INLINE I load_bytes(const void* p) {
+  return {_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p)),
+          _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)((const uint8_t*)p + 8)))};
+}
 FT_INLINE __m256 lower(V x) { return x.a; }
 FT_INLINE __m256 upper(V x) { return x.b; }
 
@@ -159,3 +175,25 @@ FT_INLINE float exp1(float x) {
 }
 FT_INLINE V sigmoid(V x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
 FT_INLINE V silu(V x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
+
+// Nearest even, as fp32 or as 16 halves; NaN stays NaN.
+FT_INLINE V round_bf16(V x) {
+#ifdef __AVX512F__
+  __m512i bits = _mm512_castps_si512(x.v), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  up = _mm512_mask_or_epi32(up, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
+  return {_mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32((int)0xffff0000)))};
+#else
+  auto half = [](__m256 v) __attribute__((always_inline)) {
+    __m256i bits = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    __m256 quiet = _mm256_castsi256_ps(_mm256_or_si256(bits, _mm256_set1_epi32(0x400000)));
+    __m256 chosen = _mm256_blendv_ps(_mm256_castsi256_ps(up), quiet, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    return _mm256_and_ps(chosen, _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000)));
+  };
+  return {half(x.a), half(x.b)};
+#endif
+}
+#ifdef __AVX512F__
+FT_INLINE __m256i bf16_bits(V x) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(round_bf16(x).v), 16)); }
+#endif

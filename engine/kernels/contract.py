@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-FORMATS = ("f32", "bf16", "q8_0")
+FORMATS = ("f32", "bf16", "q8_0", "q4_0", "mxfp4", "nvfp4", "fp8")
 ACTIVATIONS = ("f32", "bf16")
 EXPERT_ACTIVATIONS = ("silu", "swiglu_oai")
 
@@ -22,9 +22,15 @@ EXPERT_ACTIVATIONS = ("silu", "swiglu_oai")
 class Packed:
     """A weight matrix [n, k] in kernel layout. `data` is a 64-byte-aligned uint8 tensor; it may be a view into a bank.
 
-    Layout: output rows in groups of 16, group by group, rows padded with zeros to a multiple of 16; k padded with zeros
-    to a multiple of 32. f32: [k][16] floats. bf16: [k/2][16][2], so that a 32-bit lane is one row's (even, odd) pair.
+    Layout: output rows in groups of 16, group by group, rows padded with zeros to a multiple of 16; k padded with zeros to a
+    multiple of 32 (fp8: 128). f32: [k][16] floats. bf16: [k/2][16][2], so that a 32-bit lane is one row's (even, odd) pair.
     q8_0: per 32 inputs [16] fp16 scales, then [32/4][16][4] int8 (a 32-bit lane is four consecutive inputs of one row).
+    4-bit codes of 32 inputs are four vectors of 16 lanes; vector j holds inputs 8j..8j+7, lane r is row r, bits 4i..4i+3 are
+    input 8j+2i and bits 16+4i..16+4i+3 input 8j+2i+1. q4_0: per 32 inputs the codes, then [16] fp16 scales; value = scale *
+    (code - 8). mxfp4: per 32 inputs the codes, then [16] bytes E8M0; value = 2^(scale - 127) * E2M1(code). nvfp4: [16] fp32 row
+    scales, then per 32 inputs the codes and [2][16] bytes E4M3, one per 16 inputs; value = row scale * E4M3(scale) *
+    E2M1(code). fp8: per 128 inputs [16] fp32 scales, then four times q8_0's codes as E4M3; value = scale * E4M3(code).
+    engine/quant defines them all in numpy.
     """
 
     data: torch.Tensor
@@ -33,10 +39,22 @@ class Packed:
     k: int
 
 
+# Of a group of 16 rows: inputs of a block, its bytes, and bytes before the first block.
+_BLOCKS = {
+    "f32": (32, 2048, 0),
+    "bf16": (32, 1024, 0),
+    "q8_0": (32, 544, 0),
+    "q4_0": (32, 288, 0),
+    "mxfp4": (32, 272, 0),
+    "nvfp4": (32, 288, 64),
+    "fp8": (128, 2112, 0),
+}
+
+
 def packed_bytes(n: int, k: int, format: str) -> int:
     """Bytes of an [n, k] matrix in kernel layout."""
-    rows, cols = -(-n // 16) * 16, -(-k // 32) * 32
-    return {"f32": rows * cols * 4, "bf16": rows * cols * 2, "q8_0": rows * (cols // 32) * 34}[format]
+    inputs, size, header = _BLOCKS[format]
+    return -(-n // 16) * (header + -(-k // inputs) * size)
 
 
 @dataclass(frozen=True, slots=True)

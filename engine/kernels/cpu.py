@@ -13,21 +13,20 @@ import torch
 from engine.errors import Unsupported
 
 from . import _cpu
-from .contract import ACTIVATIONS, EXPERT_ACTIVATIONS, FORMATS, Batch, ExpertShape, Packed
+from .contract import ACTIVATIONS, EXPERT_ACTIVATIONS, FORMATS, Batch, ExpertShape, Packed, packed_bytes
 
 _FORMAT = {name: index for index, name in enumerate(FORMATS)}
-_BLOCK_BYTES = (2048, 1024, 544)  # of 16 rows x 32 inputs
 _F32, _I32, _I64, _U8 = torch.float32, torch.int32, torch.int64, torch.uint8
 
 
 class CpuOps:
-    """Implements contract.Ops. The instruction set is chosen when the module loads (FT_ISA=avx2|avx512 overrides)."""
+    """Implements contract.Ops. The instruction set is chosen when the module loads (FT_ISA=avx2|avx512|avx512bf16 overrides)."""
 
     def pack(self, weight: torch.Tensor, format: str) -> torch.Tensor:
         code = _format(format)
         source = weight.to(_F32).contiguous()
         n, k = _shape(source, 2)
-        out = torch.empty(_bytes(code, n, k), dtype=_U8)
+        out = torch.empty(packed_bytes(n, k, format), dtype=_U8)
         _cpu.pack(_address(source, _F32), n, k, code, out.data_ptr())
         return out
 
@@ -231,7 +230,7 @@ class CpuOps:
 
 
 def isa() -> str:
-    """The instruction set in use: avx2 or avx512."""
+    """The instruction set in use: avx2, avx512 or avx512bf16."""
     return str(_cpu.isa())
 
 
@@ -296,17 +295,13 @@ def _expert(shape: ExpertShape) -> tuple[int, int, int, int, int, int]:
     )  # fmt: skip
 
 
-def _bytes(code: int, n: int, k: int) -> int:
-    return ((n + 15) >> 4) * ((k + 31) >> 5) * _BLOCK_BYTES[code]
-
-
 def _weight(weight: Packed) -> tuple[int, int]:
     """(address, format code) of a packed matrix whose buffer is long enough."""
     code = _format(weight.format)
-    if weight.data.numel() < _bytes(code, weight.n, weight.k):
+    needed = packed_bytes(weight.n, weight.k, weight.format)
+    if weight.data.numel() < needed:
         raise ValueError(
-            f"packed {weight.format} [{weight.n}, {weight.k}] needs {_bytes(code, weight.n, weight.k)} bytes, "
-            f"got {weight.data.numel()}"
+            f"packed {weight.format} [{weight.n}, {weight.k}] needs {needed} bytes, got {weight.data.numel()}"
         )
     return _address(weight.data, _U8), code
 

@@ -9,13 +9,13 @@ import torch
 
 from engine import kernels
 from engine.kernels import _cpu
-from engine.kernels.contract import Batch, Ops
+from engine.kernels.contract import Batch, ExpertShape, Ops
 
 
 def isas() -> list[str]:
     """Instruction sets this processor has."""
     start, found = _cpu.isa(), []
-    for name in ("avx2", "avx512"):
+    for name in ("avx2", "avx512", "avx512bf16"):
         try:
             _cpu.set_isa(name)
             found.append(name)
@@ -100,3 +100,23 @@ class Arena:
 @pytest.fixture
 def make_arena() -> type[Arena]:
     return Arena
+
+
+def _make_bank(ops: Ops, experts: int, shape: ExpertShape) -> tuple[torch.Tensor, torch.Tensor]:
+    """(bank bytes, addresses [experts]) of random experts."""
+    hidden, width = shape.hidden, shape.width
+    bank = torch.zeros(experts, shape.stride, dtype=torch.uint8)
+    for expert in bank:
+        gate_up = ops.pack(torch.randn(2 * width, hidden) * hidden**-0.5, shape.format)
+        down = ops.pack(torch.randn(hidden, width) * width**-0.5, shape.format)
+        expert[: gate_up.numel()] = gate_up
+        expert[shape.down_offset : shape.down_offset + down.numel()] = down
+        if shape.bias:
+            biases = torch.randn(2 * width + hidden).view(torch.uint8)
+            expert[shape.bias_offset : shape.bias_offset + biases.numel()] = biases
+    return bank, torch.arange(experts) * shape.stride + bank.data_ptr()
+
+
+@pytest.fixture
+def make_bank() -> Callable[[Ops, int, ExpertShape], tuple[torch.Tensor, torch.Tensor]]:
+    return _make_bank

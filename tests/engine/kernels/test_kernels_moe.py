@@ -3,20 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.kernels.contract import FORMATS, ExpertShape, Ops
-
-
-def make_bank(ops: Ops, experts: int, hidden: int, width: int, format: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(bank bytes, addresses [experts])."""
-    shape = ExpertShape(hidden, width, format)
-    down_at, stride = shape.down_offset, shape.stride
-    bank = torch.zeros(experts * stride + 64, dtype=torch.uint8)
-    for e in range(experts):
-        gate_up = ops.pack(torch.randn(2 * width, hidden) * hidden**-0.5, format)
-        down = ops.pack(torch.randn(hidden, width) * width**-0.5, format)
-        bank[e * stride : e * stride + gate_up.numel()] = gate_up
-        bank[e * stride + down_at : e * stride + down_at + down.numel()] = down
-    return bank, torch.arange(experts) * stride + bank.data_ptr()
+from engine.errors import Unsupported
+from engine.kernels.contract import FORMATS, ExpertShape
 
 
 @pytest.mark.parametrize("experts,top_k", [(4, 1), (8, 8), (60, 4), (128, 8)])
@@ -39,31 +27,31 @@ def test_equal_logits_go_to_the_lower_expert(cpu):
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("hidden,width", [(64, 32), (72, 40), (256, 96)])
 @pytest.mark.parametrize("rows", [1, 3, 17, 64])
-def test_experts_equal_the_reference(cpu, reference, format, hidden, width, rows):
+@pytest.mark.parametrize("bias,activation", [(False, "silu"), (True, "swiglu_oai")])
+def test_experts_equal_the_reference(cpu, reference, make_bank, format, hidden, width, rows, bias, activation):
     torch.manual_seed(rows)
-    bank, addresses = make_bank(reference, 6, hidden, width, format)
+    shape = ExpertShape(hidden, width, format, bias, activation)
+    bank, addresses = make_bank(reference, 6, shape)
     x = torch.randn(rows, hidden)
     ids, weights = reference.route(torch.randn(rows, 6), 3, True)
-    shape = ExpertShape(hidden, width, format)
     ours = cpu.experts(x, ids, weights, addresses, shape)
     torch.testing.assert_close(ours, reference.experts(x, ids, weights, addresses, shape), rtol=1e-4, atol=1e-5)
     del bank
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_row_has_the_same_bits_in_any_batch_thread_count_and_instruction_set(each_way, reference, format):
+def test_a_row_has_the_same_bits_in_any_batch_thread_count_and_instruction_set(each_way, reference, make_bank, format):
     torch.manual_seed(5)
-    bank, addresses = make_bank(reference, 5, 96, 48, format)
+    shape = ExpertShape(96, 48, format)
+    bank, addresses = make_bank(reference, 5, shape)
     x = torch.randn(150, 96)
     ids, weights = reference.route(torch.randn(150, 5), 2, False)
 
     def run(ops) -> torch.Tensor:
-        whole = ops.experts(x, ids, weights, addresses, ExpertShape(96, 48, format))
+        whole = ops.experts(x, ids, weights, addresses, shape)
         for size in (1, 2, 7, 64):
             parts = [
-                ops.experts(
-                    x[i : i + size], ids[i : i + size], weights[i : i + size], addresses, ExpertShape(96, 48, format)
-                )
+                ops.experts(x[i : i + size], ids[i : i + size], weights[i : i + size], addresses, shape)
                 for i in range(0, 150, size)
             ]
             assert torch.equal(torch.cat(parts), whole), size
@@ -74,13 +62,43 @@ def test_a_row_has_the_same_bits_in_any_batch_thread_count_and_instruction_set(e
     del bank
 
 
-def test_experts_are_found_by_address_wherever_they_lie(cpu):
+def test_experts_are_found_by_address_wherever_they_lie(cpu, make_bank):
     """A slot that holds a copy gives the same bits as the bank it was copied from."""
-    bank, addresses = make_bank(cpu, 3, 64, 32, "bf16")
     shape = ExpertShape(64, 32, "bf16")
-    stride = shape.stride
-    slot = bank[stride : 2 * stride].clone()
+    bank, addresses = make_bank(cpu, 3, shape)
+    slot = bank[1].clone()
     moved = addresses.clone()
     moved[1] = slot.data_ptr()
     x, ids, weights = torch.randn(4, 64), torch.tensor([[1, 2]] * 4, dtype=torch.int32), torch.rand(4, 2)
     assert torch.equal(cpu.experts(x, ids, weights, addresses, shape), cpu.experts(x, ids, weights, moved, shape))
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_parts_that_others_compute_are_left_alone_and_the_sum_is_that_of_experts(cpu, make_bank, precision):
+    """A step split between two executors: each knows the addresses of its own experts only."""
+    shape = ExpertShape(64, 32, "mxfp4")
+    bank, addresses = make_bank(cpu, 6, shape)
+    x, ids, weights = torch.randn(9, 64), torch.randint(0, 6, (9, 3), dtype=torch.int32), torch.rand(9, 3)
+    before = cpu.activations()
+    cpu.set_activations(precision)
+    try:
+        whole = cpu.experts(x, ids, weights, addresses, shape)
+        parts = torch.full((9, 3, 64), 7.0)
+        mine = torch.tensor([1, 0, 1, 1, 0, 0])
+        cpu.expert_outputs(x, ids, addresses * mine, shape, parts)
+        assert (parts[mine[ids.long()] == 0] == 7.0).all() and (parts[mine[ids.long()] == 1] != 7.0).any()
+        cpu.expert_outputs(x, ids, addresses * (1 - mine), shape, parts)
+        assert torch.equal(cpu.combine(parts, weights), whole)
+        cpu.expert_outputs(x, ids, addresses * 0, shape, parts)
+        assert torch.equal(cpu.combine(parts, weights), whole)
+    finally:
+        cpu.set_activations(before)
+    del bank
+
+
+def test_an_unknown_activation_is_refused(cpu):
+    with pytest.raises(Unsupported, match="silu"):
+        cpu.experts(
+            torch.zeros(1, 32), torch.zeros(1, 1, dtype=torch.int32), torch.ones(1, 1),
+            torch.ones(1, dtype=torch.int64), ExpertShape(32, 16, "f32", activation="gelu"),
+        )  # fmt: skip

@@ -1,0 +1,180 @@
+// How packed weights (engine/kernels/contract.py, Packed) become numbers. `pair<F>(block, j)` is inputs 2j and 2j + 1 of 16
+// rows, exactly; what a format scales is left to `scale` and `row_scale`.
+//
+// Codes no quantiser makes are not read as the tables say: q8_0's -128, and E4M3's NaN.
+
+#ifdef FT_DOT
+using X = uint16_t;  // activations are bf16
+struct W {
+  __m512i v;  // a 32-bit lane is a row's (even, odd) pair of bf16
+};
+#else
+using X = float;
+struct W {
+  V even, odd;
+};
+#endif
+
+template <int F>
+struct Of {
+  static constexpr Layout layout = kLayouts[F];
+};
+FT_INLINE int64_t group_bytes(int format, int64_t k) {
+  const Layout l = kLayouts[format];
+  return l.header + (k + l.inputs - 1) / l.inputs * l.bytes;
+}
+FT_INLINE int64_t padded_inputs(int format, int64_t k) {
+  const int64_t inputs = kLayouts[format].inputs;
+  return (k + inputs - 1) / inputs * inputs;
+}
+
+// E4M3 without its sign bit's weight: the value over 256, which half precision holds exactly.
+FT_INLINE V e4m3_over_256(const void* p) {
+  __m256i half = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p));
+  half = _mm256_and_si256(_mm256_slli_epi16(half, 7), _mm256_set1_epi16((short)0xbfff));
+  return load_fp16(&half);
+}
+
+template <int F>
+FT_INLINE V scale(const uint8_t* block, int which) {
+  if constexpr (F == kQ8_0) {
+#ifdef FT_DOT
+    return load_fp16(block);
+#else
+    return mul(load_fp16(block), set1(1.0f / 16777216.0f));  // byte_scaled multiplied by 2^24
+#endif
+  }
+  if constexpr (F == kQ4_0) return load_fp16(block + 256);
+  if constexpr (F == kMXFP4) return as_float(shift_left(load_bytes(block + 256), 23));
+  if constexpr (F == kNVFP4) return e4m3_over_256(block + 256 + 16 * which);
+  if constexpr (F == kFP8) return load(block);
+  return set1(1.0f);
+}
+
+// What the sum of a group is multiplied with at last.
+template <int F>
+FT_INLINE V row_scale(const uint8_t* group) {
+  return F == kNVFP4 ? mul(load(group), set1(256.0f)) : set1(1.0f);
+}
+
+#ifdef FT_DOT
+
+alignas(64) constexpr uint16_t kCodes4[2][32] = {
+    // code - 8, twice
+    {0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,
+     0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0},
+    // E2M1, twice
+    {0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0,
+     0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0}};
+
+// The bf16 of each magnitude of a byte, as two tables of half words' bytes.
+struct ByteTable {
+  alignas(64) uint8_t low[128], high[128];
+};
+constexpr uint16_t bf16_of(unsigned significand, int exponent) {  // significand * 2^exponent, significand below 256
+  if (significand == 0) return 0;
+  int top = 7;
+  while ((significand >> top) == 0) --top;
+  return (uint16_t)(((127 + exponent + top) << 7) | ((significand << (7 - top)) & 0x7f));
+}
+constexpr ByteTable byte_table(bool e4m3) {
+  ByteTable t{};
+  for (unsigned m = 0; m < 128; ++m) {
+    uint16_t v = !e4m3 ? bf16_of(m, 0) : m < 8 ? bf16_of(m, -9) : bf16_of(8 + (m & 7), (int)(m >> 3) - 10);
+    t.low[m] = (uint8_t)v;
+    t.high[m] = (uint8_t)(v >> 8);
+  }
+  return t;
+}
+constexpr ByteTable kBytes[2] = {byte_table(false), byte_table(true)};
+
+template <bool E4M3>
+FT_INLINE W byte_pair(const uint8_t* codes, int j) {
+  const ByteTable& t = kBytes[E4M3];
+  // The first two inputs of four rows, then their last two, so that interleaving puts each row into its own lane.
+  const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+  __m512i x = _mm512_shuffle_epi8(_mm512_loadu_si512(codes + 64 * (j / 2)), order);
+  __m512i index = E4M3 ? x : _mm512_abs_epi8(x);
+  __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(t.low), index, _mm512_load_si512(t.low + 64));
+  __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(t.high), index, _mm512_load_si512(t.high + 64));
+  high = _mm512_ternarylogic_epi32(high, x, _mm512_set1_epi8((char)0x80), 0xf8);  // high | (x & sign)
+  return {j % 2 == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high)};
+}
+
+template <int F>
+FT_INLINE W pair(const uint8_t* block, int j) {
+  if constexpr (F == kBF16) return {_mm512_loadu_si512(block + 64 * j)};
+  if constexpr (F == kQ8_0) return byte_pair<false>(block + 32, j);
+  if constexpr (F == kFP8) return byte_pair<true>(block + 64, j);
+  // Bits above the code are ignored by vpermw, or choose the table's copy.
+  __m512i raw = _mm512_loadu_si512(block + 64 * (j / 4));
+  return {_mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * (j % 4)), _mm512_load_si512(kCodes4[F != kQ4_0]))};
+}
+
+#else
+
+alignas(64) constexpr float kE2M1[16] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+#ifdef __AVX512F__
+alignas(64) constexpr float kMinus8[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+FT_INLINE V code4(I raw, const float* table) { return {_mm512_permutexvar_ps(raw.v, _mm512_load_ps(table))}; }
+FT_INLINE V e2m1(I raw, int shift) { return code4(shift_right(raw, shift), kE2M1); }
+FT_INLINE V minus8(I raw, int shift) { return code4(shift_right(raw, shift), kMinus8); }
+#else
+FT_INLINE __m256 e2m1(__m256i raw, int shift) {
+  __m256 magnitude = _mm256_permutevar8x32_ps(_mm256_load_ps(kE2M1), _mm256_srli_epi32(raw, shift));
+  __m256i sign = _mm256_and_si256(_mm256_slli_epi32(raw, 28 - shift), _mm256_set1_epi32((int)0x80000000));
+  return _mm256_xor_ps(magnitude, _mm256_castsi256_ps(sign));
+}
+FT_INLINE V e2m1(I raw, int shift) { return {e2m1(raw.a, shift), e2m1(raw.b, shift)}; }
+FT_INLINE __m256 minus8(__m256i raw, int shift) {  // flipping a code's top bit makes it code - 8 in two's complement
+  __m256i flipped = _mm256_xor_si256(raw, _mm256_set1_epi32((int)0x88888888));
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(flipped, 28 - shift), 28));
+}
+FT_INLINE V minus8(I raw, int shift) { return {minus8(raw.a, shift), minus8(raw.b, shift)}; }
+#endif
+
+// Byte `Byte` of each lane as E4M3. A subnormal is first read as 2^-7 (1 + m / 8), and put right.
+template <int Byte>
+FT_INLINE V e4m3(I raw) {
+  I magnitude = both(Byte == 3 ? shift_right(raw, 4) : shift_left(raw, 20 - 8 * Byte), 0x07f00000);
+  I sign = both(shift_left(raw, 24 - 8 * Byte), 0x80000000);
+#ifdef __AVX512F__
+  __m512 v = _mm512_castsi512_ps(_mm512_add_epi32(magnitude.v, _mm512_set1_epi32(120 << 23)));
+  __mmask16 small = _mm512_cmplt_epi32_mask(magnitude.v, _mm512_set1_epi32(1 << 23));
+  v = _mm512_mask_sub_ps(v, small, _mm512_add_ps(v, v), _mm512_set1_ps(1.0f / 64));
+  return {_mm512_or_ps(v, _mm512_castsi512_ps(sign.v))};
+#else
+  auto half = [](__m256i m, __m256i s) __attribute__((always_inline)) {
+    __m256 v = _mm256_castsi256_ps(_mm256_add_epi32(m, _mm256_set1_epi32(120 << 23)));
+    __m256 small = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(1 << 23), m));
+    v = _mm256_blendv_ps(v, _mm256_sub_ps(_mm256_add_ps(v, v), _mm256_set1_ps(1.0f / 64)), small);
+    return _mm256_or_ps(v, _mm256_castsi256_ps(s));
+  };
+  return {half(magnitude.a, sign.a), half(magnitude.b, sign.b)};
+#endif
+}
+
+template <int F>
+FT_INLINE W pair(const uint8_t* block, int j) {
+  if constexpr (F == kF32) return {load(block + 128 * j), load(block + 128 * j + 64)};
+  if constexpr (F == kBF16) {
+    I raw = load_bits(block + 64 * j);
+    return {low_half(raw), high_half(raw)};
+  }
+  if constexpr (F == kQ8_0) {
+    I raw = load_bits(block + 32 + 64 * (j / 2));
+    if (j % 2 == 0) return {byte_scaled<0>(raw), byte_scaled<1>(raw)};
+    return {byte_scaled<2>(raw), byte_scaled<3>(raw)};
+  }
+  if constexpr (F == kFP8) {
+    I raw = load_bits(block + 64 + 64 * (j / 2));
+    if (j % 2 == 0) return {e4m3<0>(raw), e4m3<1>(raw)};
+    return {e4m3<2>(raw), e4m3<3>(raw)};
+  }
+  I raw = load_bits(block + 64 * (j / 4));
+  const int shift = 4 * (j % 4);
+  if constexpr (F == kQ4_0) return {minus8(raw, shift), minus8(raw, shift + 16)};
+  return {e2m1(raw, shift), e2m1(raw, shift + 16)};
+}
+
+#endif
