@@ -4,6 +4,7 @@ in a form that `engine.weights.published` knows."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ _READ = (
 )
 
 
+Open = Callable[[Path], Any]
+
+
 class SafetensorsSource:
     """A `TensorSource` over a directory. Files are mapped, tensors are read when asked for.
 
@@ -30,18 +34,18 @@ class SafetensorsSource:
     Raises WeightsError when a file is missing, cut or not safetensors, or quantised in a way that is not read.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, open: Open | None = None) -> None:
+        read_file = open or open_file
         self._handles: dict[Path, Any] = {}
         self._where: dict[str, tuple[Path, str]] = {}
         for path in _files(directory):
-            for name in self._open(path).keys():  # noqa: SIM118 (a safetensors handle is not a mapping)
+            self._handles[path] = read_file(path)
+            for name in self._handles[path].keys():  # noqa: SIM118 (a safetensors handle is not a mapping)
                 self._where[_short(name)] = (path, name)
         if foreign := next((name for name in self._where if name.endswith(_FOREIGN)), None):
             raise WeightsError(f"{directory} is quantised in a way that is not read here ({foreign}).", _READ)
         config = directory / "config.json"
-        self._block = (
-            published.block_size(read_config(config)) if config.is_file() else published.FP8_BLOCK
-        )
+        self._block = published.block_size(read_config(config)) if config.is_file() else published.FP8_BLOCK
         dtypes = {name: self._dtype(name) for name in self._where}
         self._quantised, parts = published.find(dtypes, self._block)
         self._names = frozenset(self._where.keys() - parts | self._quantised.keys())
@@ -82,21 +86,27 @@ class SafetensorsSource:
         path, stored = self._where[name]
         return str(self._handles[path].get_slice(stored).get_dtype())
 
-    def _open(self, path: Path) -> Any:
-        try:
-            self._handles[path] = safe_open(path, framework="pt")
-        except FileNotFoundError:
-            raise WeightsError(f"{path} is missing.", "Copy the model directory again from its source.") from None
-        except (SafetensorError, OSError) as error:
-            raise WeightsError(
-                f"{path} is not a whole safetensors file ({error}).", "Copy the file again from its source."
-            ) from error
-        return self._handles[path]
+    def stored(self, name: str) -> list[tuple[Path, str]]:
+        """The files and the tensors in them that `name` is read from."""
+        parts = self._quantised[name].parts if name in self._quantised else (name,)
+        return [self._where[part] for part in parts]
 
     def _checked(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point() or tensor.element_size() < 2:
             raise WeightsError(f"{self._where[name][0]} holds {name} as {tensor.dtype} without scales.", _READ)
         return tensor
+
+
+def open_file(path: Path) -> Any:
+    """Map a file. Raises WeightsError when it is missing, cut or not safetensors."""
+    try:
+        return safe_open(path, framework="pt")
+    except FileNotFoundError:
+        raise WeightsError(f"{path} is missing.", "Copy the model directory again from its source.") from None
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(
+            f"{path} is not a whole safetensors file ({error}).", "Copy the file again from its source."
+        ) from error
 
 
 def _files(directory: Path) -> list[Path]:

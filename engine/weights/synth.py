@@ -7,7 +7,6 @@ and each matrix is a random choice of them. Values are scaled so that activation
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from engine.errors import Unsupported, WeightsError
+from engine.errors import Unsupported
 from engine.kernels.contract import FORMATS, ExpertShape, Ops, packed_bytes
 from engine.memory.geometry import Geometry
 from engine.weights.convert import ModelFacts, packing_ops, weight_map_of, write_facts
@@ -28,6 +27,7 @@ from engine.weights.manifest import Progress
 from engine.weights.map import DenseTensor, WeightMap
 from engine.weights.seeded import TINY_HYBRID_TOKENS, random_values
 from engine.weights.shapes import Shapes, dense_shapes
+from engine.weights.space import require_space
 from engine.weights.writer import FtwWriter, staged
 
 GROUP_ROWS = 16
@@ -100,17 +100,6 @@ def sized(geometry: Geometry, bank_stride: int, dense: int) -> Geometry:
     """`geometry` with the sizes filled in that depend on formats."""
     bank = bank_stride * geometry.experts * geometry.moe_layers
     return replace(geometry, expert_bytes=bank_stride, bank_bytes=bank, dense_bytes=dense)
-
-
-def require_space(folder: Path, needed_bytes: int) -> None:
-    """Raises WeightsError when the disk of `folder` has less free; a folder that is not there yet is on its parent's disk."""
-    existing = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    free = shutil.disk_usage(existing).free
-    if free < needed_bytes:
-        raise WeightsError(
-            f"{folder} needs {needed_bytes / 1e9:.1f} GB and its disk has {free / 1e9:.1f} GB free.",
-            "Free some disk space, or choose another --models-dir.",
-        )
 
 
 def plain_tokenizer(vocab_size: int) -> Tokenizer:

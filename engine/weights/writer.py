@@ -7,12 +7,12 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -101,11 +101,11 @@ class FtwWriter:
         first = next(rest)
         hidden, width = first.down.shape
         shape = ExpertShape(hidden, width, format, first.bias is not None, activation)
-        self.bank_pieces(layer, (self._block(expert, shape) for expert in chain([first], rest)), shape)
+        self.bank_pieces(layer, (expert_block(expert, shape, self._ops) for expert in chain([first], rest)), shape)
 
     def bank_pieces(self, layer: int, pieces: Iterable[Buffer], shape: ExpertShape) -> None:
         """Write a bank file from buffers that hold one expert each in the layout of `shape`; they may be reused."""
-        file, combine, crc32, sums = f"experts-{layer:03d}.bin", Combiner(shape.stride), 0, []
+        file, combine, crc32, sums = bank_file(layer), Combiner(shape.stride), 0, []
         with DirectWriter(self._directory / file) as out:
             for piece in pieces:
                 assert len(piece) == shape.stride, "expert size"
@@ -121,44 +121,16 @@ class FtwWriter:
         self._dense_file.write(piece)
         self._dense_bytes += len(piece)
 
-    def _block(self, expert: Expert, shape: ExpertShape) -> memoryview:
-        block = torch.zeros(shape.stride, dtype=torch.uint8)
-        for offset, matrix in ((0, expert.gate_up), (shape.down_offset, expert.down)):
-            data = packed(matrix, shape.format, self._ops)
-            block[offset : offset + data.numel()] = data
-        if expert.bias is not None:
-            bias = expert.bias.float().contiguous().view(torch.uint8)
-            block[shape.bias_offset : shape.bias_offset + bias.numel()] = bias
-        view: memoryview = block.numpy().data
-        return view
-
     def text(self, file: str, text: str) -> None:
         """Write a side file such as the tokenizer."""
-        with (self._directory / file).open("w", encoding="utf-8") as out:
-            out.write(text)
-            _sync_file(out)
+        write_text(self._directory / file, text)
 
     def finish(self, geometry: Geometry, **facts: Any) -> Manifest:
         """Write the manifest, with the sizes in `geometry` filled in. `facts` are the remaining fields of `Manifest`."""
         self._dense_file.close()
-        sizes = replace(
-            geometry,
-            expert_bytes=max((bank.stride for bank in self._banks), default=0),
-            bank_bytes=sum(bank.bytes for bank in self._banks),
-            dense_bytes=self._dense_bytes,
+        return write_manifest(
+            self._directory, geometry, self._dense, self._dense_bytes, self._dense_crc32, self._banks, **facts
         )
-        manifest = Manifest(
-            directory=self._directory,
-            geometry=sizes,
-            dense_file=DENSE_FILE,
-            dense_bytes=self._dense_bytes,
-            dense_crc32=self._dense_crc32,
-            dense=self._dense,
-            banks=tuple(self._banks),
-            **facts,
-        )
-        self.text(MANIFEST_FILE, json.dumps(manifest.to_json(), indent=1, ensure_ascii=False) + "\n")
-        return manifest
 
     def __enter__(self) -> FtwWriter:
         return self
@@ -167,9 +139,60 @@ class FtwWriter:
         self._dense_file.drop()
 
 
-def _sync_file(file: IO[Any]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+def expert_block(expert: Expert, shape: ExpertShape, ops: Ops) -> memoryview:
+    """The bytes of an expert in the layout of `shape`."""
+    block = torch.zeros(shape.stride, dtype=torch.uint8)
+    for offset, matrix in ((0, expert.gate_up), (shape.down_offset, expert.down)):
+        data = packed(matrix, shape.format, ops)
+        block[offset : offset + data.numel()] = data
+    if expert.bias is not None:
+        bias = expert.bias.float().contiguous().view(torch.uint8)
+        block[shape.bias_offset : shape.bias_offset + bias.numel()] = bias
+    view: memoryview = block.numpy().data
+    return view
+
+
+def write_manifest(
+    directory: Path,
+    geometry: Geometry,
+    dense: dict[str, DenseEntry],
+    dense_bytes: int,
+    dense_crc32: int,
+    banks: Sequence[Bank],
+    **facts: Any,
+) -> Manifest:
+    """Write the manifest of a folder whose other files are complete; see FtwWriter.finish."""
+    sizes = replace(
+        geometry,
+        expert_bytes=max((bank.stride for bank in banks), default=0),
+        bank_bytes=sum(bank.bytes for bank in banks),
+        dense_bytes=dense_bytes,
+    )
+    manifest = Manifest(
+        directory=directory,
+        geometry=sizes,
+        dense_file=DENSE_FILE,
+        dense_bytes=dense_bytes,
+        dense_crc32=dense_crc32,
+        dense=dense,
+        banks=tuple(banks),
+        **facts,
+    )
+    write_text(directory / MANIFEST_FILE, json.dumps(manifest.to_json(), indent=1, ensure_ascii=False) + "\n")
+    return manifest
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file and sync it."""
+    with path.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def bank_file(layer: int) -> str:
+    """Name of the file that holds a layer's experts."""
+    return f"experts-{layer:03d}.bin"
 
 
 def _sync_directory(path: Path) -> None:
