@@ -40,7 +40,8 @@ class Predictor:
         compacted = self._compacted(turn, plain, reply, values)
         if compacted is None:
             return [plain]
-        return [plain, compacted] if self.declaration.compacts_in_session else [compacted, plain]
+        # Beside the session: what was said so far is never sent again as it is.
+        return [plain, compacted] if self.declaration.compacts_in_session else [compacted]
 
     def holds(self, rule: Rule, turn: Turn, values: Mapping[str, int], places: Places) -> bool:
         """Whether a rule's `when` holds for `turn`."""
