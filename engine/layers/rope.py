@@ -32,10 +32,12 @@ def frequencies(config: Mapping[str, Any], head_dim: int) -> tuple[torch.Tensor,
         return 1.0 / powers, 1.0
     if kind == "yarn":
         return _yarn(rope, powers, dim, int(config["max_position_embeddings"]))
+    if kind == "divided":
+        return 1.0 / (powers * torch.tensor(rope["factors"], dtype=torch.float32)), 1.0
     if kind == "llama3":
         return _llama3(rope, 1.0 / powers), 1.0
     raise Unsupported(
-        f"Rope scaling '{kind}' is not offered.", "Use a checkpoint with default, yarn or llama3 scaling."
+        f"Rope scaling '{kind}' is not offered.", "Use a checkpoint with default, yarn, llama3 or divided scaling."
     )
 
 

@@ -66,6 +66,23 @@ def pick(matrix: Matrix, rows: NDArray[np.int64]) -> Matrix:
     return matrix.rows(rows) if isinstance(matrix, Quantised) else matrix[torch.from_numpy(rows)]
 
 
+def pick_inputs(matrix: Matrix, order: NDArray[np.int64]) -> Matrix:
+    """Those inputs, in that order; still quantised where they move in whole blocks that share a scale."""
+    if not isinstance(matrix, Quantised):
+        return matrix[:, torch.from_numpy(order)]
+    span = matrix.k // matrix.codes[-1].shape[1]
+    starts = order[::span]
+    if (
+        len(order) % span
+        or (starts % span).any()
+        or (order.reshape(-1, span) != starts[:, None] + np.arange(span)).any()
+    ):
+        return matrix.float()[:, torch.from_numpy(order)]
+    blocks = starts // span
+    codes = tuple(part[:, blocks] if part.ndim > 1 else part for part in matrix.codes)
+    return Quantised(matrix.format, codes, len(order))
+
+
 def packed(matrix: Matrix, format: str, ops: Ops) -> torch.Tensor:
     """Kernel layout in `format`: the codes themselves where that is what they are, else rounded from fp32."""
     if isinstance(matrix, Quantised) and matrix.format == format:

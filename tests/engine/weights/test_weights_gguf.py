@@ -98,7 +98,7 @@ def test_every_type_reads_as_the_original_weights(tmp_path: Path) -> None:
     source = GgufSource(tmp_path / "m.gguf")
     assert source.names == set(expected)
     for name, values in expected.items():
-        assert np.array_equal(source.read(name).numpy(), values), name
+        assert np.array_equal(source.read(name).float().numpy(), values), name
     config = source.config
     assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (
         HEADS,
@@ -121,7 +121,7 @@ def _assert_reads_as_in_transformers(path: Path) -> None:
     theirs = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=shell)["tensors"]
     assert source.names == set(theirs)
     for name in source.names:
-        assert torch.equal(source.read(name), torch.as_tensor(theirs[name])), name
+        assert torch.equal(source.read(name).float(), torch.as_tensor(theirs[name]).float()), name
     ours = {**source.config, **source.config["rope_parameters"]}
     compared = config.keys() & ours.keys()
     assert {"hidden_size", "num_key_value_heads", "rope_theta", "max_position_embeddings"} <= compared

@@ -60,7 +60,7 @@ def test_every_expert_computes_the_dense_function() -> None:
     x = torch.randn(5, 24, generator=torch.Generator().manual_seed(2))
     seen = []
     for layer in range(2):
-        mlp = [dense.read(f"model.layers.{layer}.mlp.{n}_proj.weight") for n in ("gate", "up", "down")]
+        mlp = [dense.read(f"model.layers.{layer}.mlp.{n}_proj.weight").float() for n in ("gate", "up", "down")]
         expected = _ffn(x, *mlp)
         for expert in range(4):
             parts = _expert(source, layer, expert)
@@ -123,8 +123,8 @@ def test_the_default_model_as_written(models_dir: Path) -> None:
     bank = read_bank(manifest, manifest.banks[layer])
     with smollm2_gguf() as path:
         dense = GgufSource(path)
-        mlp = [dense.read(f"model.layers.{layer}.mlp.{n}_proj.weight") for n in ("gate", "up", "down")]
-        embedding = dense.read("model.embed_tokens.weight")
+        mlp = [dense.read(f"model.layers.{layer}.mlp.{n}_proj.weight").float() for n in ("gate", "up", "down")]
+        embedding = dense.read("model.embed_tokens.weight").float()
     x = torch.randn(16, 576, generator=torch.Generator().manual_seed(3))
     expected = _ffn(x, *mlp)
     down_at = ExpertShape(576, 1536, "q8_0").down_offset
