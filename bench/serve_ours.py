@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
-import engine.kernels
 from engine.device.cpu import allocate_arena
 from engine.kernels import _cpu
+from engine.memory.options import Options
 from engine.memory.plan import Settings
 from engine.memory.planner import plan_model
 from engine.protocol import Sampling
@@ -40,18 +40,22 @@ class Session:
     """One loaded model and one sequence."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        ops = engine.kernels.get("cpu")
-        ops.set_activations(engine.kernels.best_activations() if options.activations == "auto" else options.activations)
         settings = Settings(
             kv_tokens=options.context, max_running=1, chunk_tokens=options.chunk, moe_backend=options.moe_backend
         )
-        loaded = load(options.model, plan_model(options.model, settings), options.threads)
+        made = plan_model(options.model, settings)
+        loaded = load(options.model, made, options.threads, options=Options(options.activations))
         self._loaded, self._chunk = loaded, options.chunk
         self._pages = loaded.pools.pages.alloc(-(-options.context // loaded.pools.page_tokens))
         self._state = -1 if loaded.pools.states is None else loaded.pools.states.alloc()
         self._position = self._token = 0
         self._reader = _written(READ_BYTES) if options.dram else None
-        self.facts = {"activations": ops.activations(), "isa": _cpu.isa(), "threads": _cpu.thread_count()}
+        self.facts = {
+            "activations": loaded.activations,
+            "backend": loaded.backend,
+            "isa": _cpu.isa(),
+            "threads": _cpu.thread_count(),
+        }
 
     def prefill(self, tokens: list[int]) -> dict[str, Any]:
         if self._state >= 0:

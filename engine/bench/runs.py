@@ -23,12 +23,17 @@ SOURCE = Path(__file__).parents[2]  # of a checkout; an installed package has no
 MODULES = {
     "prefix": ("engine.bench.prefix", "tokens computed in sessions whose context is edited"),
 }
-SCRIPTS = {
-    "decode": "tokens per second of one sequence, beside llama.cpp and the memory bound",
-    "prefill": "prompt tokens per second, beside llama.cpp",
-    "experts": "expert kernels of every format, beside a memory reader and the arithmetic peak",
-    "accuracy": "what each format and activation precision changes in the next token's distribution",
+SCRIPTS = {  # name -> (file in bench/, one line)
+    "decode": ("decode", "tokens per second of one sequence, beside llama.cpp and the memory bound"),
+    "prefill": ("prefill", "prompt tokens per second, beside llama.cpp"),
+    "experts": ("kernels", "expert kernels of every format, beside a memory reader and the arithmetic peak"),
+    "split": ("split", "how misses are divided between fetching and computing in place"),
+    "disk": ("disk", "experts that do not fit into memory, beside llama.cpp with a mapped file"),
+    "load": ("load", "how fast a model is read, and how soon it decodes at full speed"),
+    "accuracy": ("accuracy", "what each format and activation precision changes in the next token's distribution"),
 }
+MISSES = "experts_miss"  # what `experts` runs when it is to record or replay routing
+MISS_FLAGS = ("--record", "--replay", "--misses")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,26 +62,29 @@ def main(arguments: Sequence[str]) -> int:
 
 def listing() -> dict[str, str]:
     """What can be measured: name -> one line."""
-    return {**{name: text for name, (_, text) in MODULES.items()}, **SCRIPTS}
+    return {name: text for name, (_, text) in {**MODULES, **SCRIPTS}.items()}
 
 
 def run(name: str, arguments: Sequence[str]) -> tuple[list[Row], int]:
     """(rows, exit code) of a benchmark whose output goes where ours does. Raises Unsupported when it needs a checkout."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.json"
-        code = subprocess.run([*command(name), *arguments], env={**os.environ, ROWS_FILE: str(path)}).returncode
+        code = subprocess.run(
+            [*command(name, arguments), *arguments], env={**os.environ, ROWS_FILE: str(path)}
+        ).returncode
         rows: list[Row] = json.loads(path.read_text()) if path.exists() else []
     return rows, 128 - code if code < 0 else code
 
 
-def command(name: str) -> list[str]:
-    """How a benchmark is started. Raises Unsupported, NotFound."""
+def command(name: str, arguments: Sequence[str] = ()) -> list[str]:
+    """How a benchmark is started, without its arguments. Raises Unsupported, NotFound."""
     if name in MODULES:
         call = f"import sys; from {MODULES[name][0]} import main; sys.exit(main(sys.argv[1:]))"
         return [sys.executable, "-P", "-c", call]
     if name not in SCRIPTS:
         raise NotFound(f"There is no benchmark {name!r}.", f"Known: {', '.join(listing())}.")
-    script = SOURCE / "bench" / f"{name}.py"
+    misses = name == "experts" and any(argument.split("=")[0] in MISS_FLAGS for argument in arguments)
+    script = SOURCE / "bench" / f"{MISSES if misses else SCRIPTS[name][0]}.py"
     if not script.exists():
         raise Unsupported(
             f"The benchmark {name!r} comes with the source code only.", "Run it in a clone of the project."
