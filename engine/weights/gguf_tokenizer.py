@@ -1,10 +1,11 @@
-"""A `tokenizers` tokenizer from GGUF metadata: byte-level BPE as GPT-2 has it, with the model's pre-tokenizer."""
+"""A `tokenizers` tokenizer from GGUF metadata: byte-level BPE as GPT-2 has it, with the model's pre-tokenizer, or SentencePiece's
+BPE as Llama 2 and Mixtral have it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from engine.errors import Unsupported, WeightsError
 
@@ -14,23 +15,22 @@ _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 def build_tokenizer(metadata: dict[str, Any]) -> Tokenizer:
     """The tokenizer described by `tokenizer.ggml.*`. Control tokens are special, each a single id.
 
-    Raises Unsupported for vocabularies other than byte-level BPE with a pre-tokenizer known here.
+    Raises Unsupported for other vocabularies, and for a pre-tokenizer not known here.
     """
     kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
-    if kind != "gpt2" or pre not in _PRE_TOKENIZERS:
-        raise Unsupported(
-            f"The GGUF tokenizer {kind!r} with pre-tokenizer {pre!r} cannot be rebuilt here.",
-            "Import the Hugging Face directory of the model, which has tokenizer.json.",
-        )
     try:
-        tokens, merges = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.merges"]
+        if kind == "llama":
+            tokenizer = _sentencepiece(metadata)
+        elif kind == "gpt2" and pre in _PRE_TOKENIZERS:
+            tokenizer = _byte_level(metadata, pre)
+        else:
+            raise Unsupported(
+                f"The GGUF tokenizer {kind!r} with pre-tokenizer {pre!r} cannot be rebuilt here.",
+                "Import the Hugging Face directory of the model, which has tokenizer.json.",
+            )
+        tokens = metadata["tokenizer.ggml.tokens"]
     except KeyError as error:
         raise WeightsError(f"The GGUF file lacks {error}.", "Copy the file again from its source.") from error
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    pairs = [tuple(merge.split(" ")) for merge in merges]
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, fuse_unk=False))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_PRE_TOKENIZERS[pre]())
-    tokenizer.decoder = decoders.ByteLevel()
     kinds = metadata.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))
     tokenizer.add_special_tokens(
         [_added(token, special=True) for token, k in zip(tokens, kinds, strict=True) if k == _CONTROL]
@@ -39,6 +39,45 @@ def build_tokenizer(metadata: dict[str, Any]) -> Tokenizer:
         [_added(token, special=False) for token, k in zip(tokens, kinds, strict=True) if k == _USER_DEFINED]
     )
     return tokenizer
+
+
+def _byte_level(metadata: dict[str, Any], pre: str) -> Tokenizer:
+    vocabulary = {token: i for i, token in enumerate(metadata["tokenizer.ggml.tokens"])}
+    pairs = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
+    ignore_merges = pre in _WHOLE_WORDS_FIRST
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, fuse_unk=False, ignore_merges=ignore_merges))
+    if pre in _NFC:
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_PRE_TOKENIZERS[pre]())
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _sentencepiece(metadata: dict[str, Any]) -> Tokenizer:
+    """Pieces join in the order of their scores, a space is written as U+2581, and what has no piece is spelled in bytes."""
+    tokens, scores = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.scores"]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    merges = _merges(vocabulary, dict(zip(tokens, scores, strict=True)))
+    unknown = tokens[metadata.get("tokenizer.ggml.unknown_token_id", 0)]
+    bpe = models.BPE(vocab=vocabulary, merges=merges, fuse_unk=True, byte_fallback=True, unk_token=unknown)
+    tokenizer = Tokenizer(bpe)
+    prefix = [normalizers.Prepend(_SPACE)] if metadata.get("tokenizer.ggml.add_space_prefix", True) else []
+    tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", _SPACE)])
+    steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if prefix else steps)
+    return tokenizer
+
+
+def _merges(vocabulary: dict[str, int], scores: dict[str, float]) -> list[tuple[str, str]]:
+    """Every way to put a piece together from two others, best pieces first."""
+    found: list[tuple[float, int, int, str, str]] = []
+    for piece, score in scores.items():
+        for cut in range(1, len(piece)):
+            left, right = piece[:cut], piece[cut:]
+            if left in vocabulary and right in vocabulary:
+                found.append((-score, vocabulary[left], vocabulary[right], left, right))
+    found.sort(key=lambda merge: merge[0])
+    return [(left, right) for _, _, _, left, right in found]
 
 
 def add_special_tokens(tokenizer: Tokenizer, tokens: list[str]) -> None:
@@ -50,11 +89,37 @@ def _added(token: str, special: bool) -> AddedToken:
     return AddedToken(token, special=special, normalized=False)
 
 
-def _byte_level() -> Any:
+_SPACE = "\u2581"
+
+
+def _split(pattern: str) -> list[Any]:
+    cut = pre_tokenizers.Split(Regex(pattern), behavior="isolated", invert=False)
+    return [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=False)]
+
+
+def _gpt2() -> Any:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True)
 
 
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_QWEN2 = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}"
+_QWEN35 = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_REST}"
+)
+_LLAMA3 = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}"
+_O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}"
+)
 _PRE_TOKENIZERS = {
-    "smollm": lambda: [pre_tokenizers.Digits(individual_digits=True), _byte_level()],
-    "gpt-2": lambda: [_byte_level()],
+    "smollm": lambda: [pre_tokenizers.Digits(individual_digits=True), _gpt2()],
+    "gpt-2": lambda: [_gpt2()],
+    "qwen2": lambda: _split(_QWEN2),
+    "qwen35": lambda: _split(_QWEN35),
+    "llama-bpe": lambda: _split(_LLAMA3),
+    "gpt-4o": lambda: _split(_O200K),
 }
+_NFC = frozenset({"qwen2", "qwen35"})
+_WHOLE_WORDS_FIRST = frozenset({"llama-bpe"})
