@@ -1,7 +1,7 @@
 """The fast tier's slot table: which (layer, expert) lies in which slot. Bookkeeping only; the executor copies.
 
-One table over all layers. Every slot has a priority, and the lowest goes first; who sets priorities is the policy. This
-numpy version is the reference for any other.
+One table over all layers; the slot worth least to the policy goes first. This numpy version is the reference for any other: a
+kernel needs the routed experts' worth, one scan over `worth` that keeps the least n, and the rewriting of ids to slots.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Ids = npt.NDArray[np.int64]
+from engine.experts.policy import DEFAULT, POLICIES, Ids, Policy, Worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,53 +34,62 @@ class Admission:
 class SlotTable:
     """At most `slots` places shared by `layers` * `experts` experts; `slots` says how many are on offer.
 
-    `slot_of` [layers, experts] is a slot or -1; `holder` [slots] is layer * experts + expert or -1; `stamp` [slots] is the
-    admission that last used the slot.
+    `slot_of` [layers, experts] is a slot or -1; `holder` [slots] is layer * experts + expert or -1; `worth` [slots] is what
+    the policy thinks of the holder, -inf for an empty slot.
     """
 
-    def __init__(self, layers: int, experts: int, slots: int) -> None:
+    def __init__(self, layers: int, experts: int, slots: int, policy: Policy | None = None) -> None:
         self.slot_of: Ids = np.full((layers, experts), -1, dtype=np.int64)
         self.holder: Ids = np.full(slots, -1, dtype=np.int64)
-        self.stamp: Ids = np.zeros(slots, dtype=np.int64)
+        self.worth: Worth = np.full(slots, -np.inf)
         self.pinned: npt.NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)  # never victims: bytes are on their way
         self.offered: npt.NDArray[np.bool_] = np.ones(slots, dtype=np.bool_)  # leased to experts now
         self.slots = slots
-        self._clock = 0
+        self._policy = policy or POLICIES[DEFAULT](layers, experts)
 
-    def admit(self, layer: int, routed: npt.NDArray[np.integer], fills_allowed: int | None = None) -> Admission:
-        """Give the distinct experts among `routed` slots; mutates the table as if the fills had been made.
+    def admit(
+        self, layer: int, routed: npt.NDArray[np.integer], fills_allowed: int | None = None, used: bool = True
+    ) -> Admission:
+        """Give the distinct experts among `routed` [M, top_k] slots, or those of one row [top_k]; mutates the table as if the fills had been made.
 
         Slots used by this admission are never its victims. With `fills_allowed`, at most so many misses are given one:
-        those with the most rows, then those worth most to the policy. Raises ValueError when more slots are needed
-        than exist.
+        those with the most rows, then those worth most to the policy. Without `used` they only come ahead of a use, of
+        which the policy is not told. Raises ValueError when more slots are needed than exist.
         """
-        experts, rows = np.unique(routed, return_counts=True)
-        experts = experts.astype(np.int64)
+        routed = np.atleast_2d(routed)
+        if len(routed) == 1:  # one row's experts are distinct
+            experts, rows = np.sort(routed[0]).astype(np.int64), np.ones(routed.shape[1], dtype=np.int64)
+        else:
+            experts, rows = np.unique(routed, return_counts=True)
+            experts = experts.astype(np.int64)
         placed = self.slot_of[layer, experts]
         missing = np.flatnonzero(placed < 0)
+        held = len(experts) - len(missing)
+        wanted = len(missing) if fills_allowed is None else min(len(missing), max(0, fills_allowed))
+        if held + wanted > self.slots:
+            raise ValueError(f"{held + wanted} experts needed at once, {self.slots} slots")
+        victims = self._victims(wanted, placed[placed >= 0])
+        if used:
+            self._policy.touch(layer, routed, experts)
+        worth = self._policy.worth[layer, experts]
         fills = np.zeros(len(experts), dtype=np.bool_)
-        if fills_allowed is not None and fills_allowed < len(missing):
-            missing = np.sort(missing[np.argsort(-rows[missing], kind="stable")[: max(0, fills_allowed)]])
-        if np.count_nonzero(placed >= 0) + len(missing) > self.slots:
-            raise ValueError(f"{len(experts)} experts routed at once, {self.slots} slots")
-        self._clock += 1
-        self.stamp[placed[placed >= 0]] = self._clock
-        if len(missing):
-            victims = self._least_recent(len(missing))
+        if wanted < len(missing):
+            missing = np.sort(missing[np.lexsort((-worth[missing], -rows[missing]))[:wanted]])
+        if wanted:
             evicted = self.holder[victims]
             self.slot_of.reshape(-1)[evicted[evicted >= 0]] = -1
             misses = experts[missing]
             self.holder[victims] = layer * self.slot_of.shape[1] + misses
             self.slot_of[layer, misses] = victims
-            self.stamp[victims] = self._clock
             placed[missing] = victims
             fills[missing] = True
+        resident = placed >= 0
+        self.worth[placed[resident]] = worth[resident]
         return Admission(experts, rows, placed, fills)
 
     def offer(self, slots: Ids) -> None:
         """These slots may be used from now on; they are empty. They were withdrawn before."""
         self.offered[slots] = True
-        self.stamp[slots] = 0
         self.slots = int(np.count_nonzero(self.offered))
 
     def withdraw(self, slots: Ids) -> None:
@@ -90,20 +99,34 @@ class SlotTable:
         held = self.holder[slots]
         self.slot_of.reshape(-1)[held[held >= 0]] = -1
         self.holder[slots] = -1
+        self.worth[slots] = -np.inf
         self.offered[slots] = False
         self.slots = int(np.count_nonzero(self.offered))
 
     def cool(self, slots: Ids) -> None:
-        """What these slots hold goes first, until it is used again."""
-        self.stamp[slots] = 0
+        """What these slots hold goes before everything else that was used, until it is used again."""
+        self.worth[slots[self.holder[slots] >= 0]] = -np.finfo(np.float64).max
 
-    def _least_recent(self, n: int) -> Ids:
-        """The n slots with the oldest stamps, lower slots first among equals; never one stamped by this admission."""
-        age = np.where(self.pinned | ~self.offered, self._clock + 1, self.stamp)
-        return np.sort(np.argsort(age, kind="stable")[:n])
+    def _victims(self, n: int, used: Ids) -> Ids:
+        """The n slots of least worth, lower slots first among equals, then in ascending order; none of `used`.
+
+        One scan per victim, each a fraction of what partly sorting costs. A kernel would keep its n best in one scan.
+        """
+        worth = np.where(self.pinned | ~self.offered, np.inf, self.worth)
+        worth[used] = np.inf
+        victims = np.empty(n, dtype=np.int64)
+        for i in range(n):
+            victims[i] = worth.argmin()
+            if worth[victims[i]] == np.inf:
+                raise ValueError(f"{n} slots needed, {i} are free to be filled")
+            worth[victims[i]] = np.inf
+        victims.sort()
+        return victims
 
     def check(self) -> None:
         """Raises AssertionError unless both directions of the table agree."""
         held = np.flatnonzero(self.holder >= 0)
         assert (self.slot_of.reshape(-1)[self.holder[held]] == held).all(), "a slot's holder lies elsewhere"
         assert (self.slot_of >= 0).sum() == len(held), "an expert claims a slot it does not hold"
+        assert (self.worth[self.holder < 0] == -np.inf).all(), "an empty slot is worth something"
+        assert not (self.holder >= 0)[~self.offered].any(), "a slot that was withdrawn holds an expert"
