@@ -66,10 +66,18 @@ def scenario_rows(scenario: Scenario, sizes: Sizes, machine: Machine) -> Iterato
     yield from _ahead_rows(name, ahead, line, least)
     for tool_s in TOOL_TIMES_S:
         timed = run(scenario, sizes, machine, anticipate=True, tool_s=tool_s)
-        yield row(f"{name}.critical_{tool_s:g}s", timed.critical(line), baseline=least, samples=asked)
-        yield row(f"{name}.wait_{tool_s:g}s", round(timed.wait_s(line), 2), "s", samples=asked)
+        yield from _timed_rows(name, timed, line, tool_s, least)
     live = max(exact.live, coarse.live, ahead.live)
     yield row(f"{name}.checkpoints", live, "checkpoints", machine.checkpoints)
+
+
+def _timed_rows(name: str, timed: Result, line: str, tool_s: float, least: int) -> Iterator[Row]:
+    """With `tool_s` between a reply and the next request. Covered: only text that nobody had seen was left to compute."""
+    served = timed.of(line)
+    covered = sum(s.critical <= s.new for s in served)
+    yield row(f"{name}.critical_{tool_s:g}s", timed.critical(line), baseline=least, samples=len(served))
+    yield row(f"{name}.wait_{tool_s:g}s", round(timed.wait_s(line), 2), "s", samples=len(served))
+    yield row(f"{name}.covered_{tool_s:g}s", round(covered / len(served), 4), "share", samples=len(served))
 
 
 def _ahead_rows(name: str, ahead: Result, line: str, least: int) -> Iterator[Row]:
@@ -94,7 +102,8 @@ def run_trace(
     """One recorded session through a fresh engine."""
     made = language(preserve_thinking)
     policy = EditPolicy.compose(declaration, made.template)
-    return simulate(traces.asks(requests, policy, declaration), made, policy, machine, anticipate, tool_s)
+    asks = list(traces.asks(requests, policy, declaration))
+    return simulate(asks, made, policy, machine, anticipate, tool_s, traces.window_of(asks, made, policy))
 
 
 def trace_rows(
@@ -110,10 +119,7 @@ def trace_rows(
         yield from _ahead_rows(prefix, ahead, "", least)
         for tool_s in TOOL_TIMES_S:
             timed = run_trace(requests, declaration, preserve_thinking, machine, anticipate=True, tool_s=tool_s)
-            yield row(f"{prefix}.critical_{tool_s:g}s", timed.critical(), baseline=least, samples=len(requests))
-            covered = sum(t.critical <= a.critical for t, a in zip(timed.served, ahead.served, strict=True))
-            share = round(covered / len(requests), 4)
-            yield row(f"{prefix}.covered_{tool_s:g}s", share, "share", samples=len(requests))
+            yield from _timed_rows(prefix, timed, "", tool_s, least)
 
 
 def declarations(directory: Path | None) -> list[dict[str, Any]]:
@@ -132,16 +138,16 @@ def declarations(directory: Path | None) -> list[dict[str, Any]]:
 def rows(args: argparse.Namespace) -> Iterator[Row]:
     machine = Machine(prefill_per_s=args.rate)
     sizes = QUICK if args.quick else Sizes()
+    yield row("prefix.rate", args.rate, "tokens/s")
     for scenario in SCENARIOS:
         if not args.only or scenario.name in args.only:
             yield from scenario_rows(scenario, sizes, machine)
     if args.traces:
         known = declarations(args.declarations)
         for path in sorted(args.traces.glob("*.jsonl.gz")):
-            requests = traces.read(path, traces.phrases_of(known))
             name = path.name.partition(".")[0]
             if not args.only or name in args.only:
-                yield from trace_rows(name, requests, traces.declared(requests, known), machine)
+                yield from trace_rows(name, *traces.load(path, known), machine)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -64,7 +64,7 @@ class Served:
 @dataclass(slots=True)
 class Result:
     """`background`: tokens computed ahead; `live`: the most checkpoints ever kept; `predicted` and `hits`: replies after
-    which an edit was predicted, and those whose next prompt began with a prediction."""
+    which an edit was predicted and the next prompt did not just go on, and those whose next prompt began with a prediction."""
 
     served: list[Served] = field(default_factory=list)
     background: int = 0
@@ -102,10 +102,11 @@ def simulate(
     machine: Machine,
     anticipate: bool = False,
     tool_s: float | None = None,
+    window: int = WINDOW,
 ) -> Result:
-    """Serve `asks` in order; nothing is computed ahead behind the last. `tool_s` passes between a reply and the next request; None: as long as there is something to
-    compute ahead."""
-    return _Simulation(asks, language, policy, machine, anticipate, tool_s).run()
+    """Serve `asks` in order; nothing is computed ahead behind the last. `tool_s` passes between a reply and the next
+    request; None: as long as there is something to compute ahead. `window` is what the client was told."""
+    return _Simulation(asks, language, policy, machine, anticipate, tool_s, window).run()
 
 
 class _Simulation:
@@ -117,11 +118,12 @@ class _Simulation:
         machine: Machine,
         anticipate: bool,
         tool_s: float | None,
+        window: int,
     ) -> None:
         self._asks: Iterator[Ask] = iter(asks)
         self._following: Ask | None = next(self._asks, None)
         self._language, self._policy, self._machine = language, policy, machine
-        self._anticipate, self._tool_s = anticipate, tool_s
+        self._anticipate, self._tool_s, self._window = anticipate, tool_s, window
         self._now = 0.0
         self._result = Result()
         self._turns: dict[str, tuple[Ask, Turn, Served]] = {}
@@ -181,7 +183,7 @@ class _Simulation:
         prompt = language.render(conversation)
         reply = language.script_tokens(ask.reply, conversation)
         wire = ask.wire
-        turn = Turn(conversation, prompt, WINDOW, MAX_OUTPUT, ask.body, hints=wire.hints, marks=wire.marks)
+        turn = Turn(conversation, prompt, self._window, MAX_OUTPUT, ask.body, hints=wire.hints, marks=wire.marks)
         new = _fresh_tokens(prompt, ask.fresh) if ask.new is None else ask.new
         served = Served(ask.line, prompt.tokens, reply, new)
         rid = f"r{len(self._turns)}"
@@ -207,9 +209,10 @@ class _Simulation:
         self._result.served.append(served)
         self._running.add(submit.rid)
         tokens = array("I", submit.tokens)
-        edits = [plan for plan in self._expected.pop(served.line, ()) if plan.expected.rule]
-        self._result.predicted += bool(edits)
-        self._result.hits += any(_begins(tokens, plan.expected.tokens) for plan in edits)
+        met = [(plan, _begins(tokens, plan.expected.tokens)) for plan in self._expected.pop(served.line, ())]
+        if any(plan.expected.rule for plan, _ in met) and not any(came and not p.expected.rule for p, came in met):
+            self._result.predicted += 1
+            self._result.hits += any(came for _, came in met)
         for rid, (line, ahead) in self._ahead.items():
             if line == served.line and not _begins(tokens, ahead):
                 self._scheduler.post({"t": "cancel", "rid": rid})

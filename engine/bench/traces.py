@@ -12,18 +12,20 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from engine.api import anthropic_parse, chat_parse, responses_parse
 from engine.bench.scenarios import Ask
+from engine.bench.simulate import MAX_OUTPUT, WINDOW
 from engine.bench.toy import LETTERS
 from engine.errors import BadRequest
+from engine.front.preparing import COMPACTION
 from engine.front.sides import side_kind
 from engine.prompt.conversation import Block, Conversation, Message, Text, Thinking
 from engine.prompt.edits.policy import EditPolicy
-
-MAX_REPLY = 4096
+from engine.prompt.language import Language
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +49,53 @@ class Recorded:
 
 
 def read(path: Path, phrases: Iterable[str] = ()) -> list[Recorded]:
-    """The requests of one recorded session, in order. `phrases`: texts that are put back where they stood."""
+    """The requests of one recorded session, in order. `phrases`: texts that are put back where they stood, or where their
+    beginning was left."""
+    phrases = list(phrases)
     known = {hashlib.blake2b(phrase.encode(), digest_size=6).hexdigest(): phrase for phrase in phrases}
     made = []
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             data = json.loads(line)
             headers = {str(k).lower(): str(v) for k, v in data["headers"].items()}
-            made.append(Recorded(data["path"], headers, filled(data["body"], known)))
+            made.append(Recorded(data["path"], headers, filled(data["body"], known, phrases)))
     return made
 
 
-def phrases_of(declarations: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The fixed texts that declarations name: questions, placeholders."""
-    rules = [rule for declaration in declarations for rule in declaration.get("rule", ())]
+def load(path: Path, declarations: Sequence[Mapping[str, Any]]) -> tuple[list[Recorded], Mapping[str, Any] | None]:
+    """(the requests of a recorded session, its client's declaration), with the fixed texts that this one names."""
+    declaration = declared(read(path), declarations)
+    return read(path, phrases_of(declaration or {})), declaration
+
+
+def phrases_of(declaration: Mapping[str, Any]) -> list[str]:
+    """The fixed texts that a declaration names: questions, placeholders, how the prompts of side requests begin."""
+    rules = declaration.get("rule", ())
     texts = [text for rule in rules for text in (rule.get("placeholder"), *rule.get("params", {}).values())]
+    patterns = [side["match"].get("system_re", "") for side in declaration.get("side", ())]
+    texts += [pattern[1:] for pattern in patterns if re.fullmatch(r"\^[\w ,]+", pattern)]
     return [text for text in texts if isinstance(text, str)]
 
 
-def filled(value: Any, known: Mapping[str, str], key: str = "") -> Any:
+def filled(value: Any, known: Mapping[str, str], phrases: Sequence[str] = (), key: str = "") -> Any:
     """`{"$": segments}` becomes text of the same length; the rest stays. Arguments of calls become JSON again, and a
     choice of tools is left to its default."""
     if isinstance(value, dict):
         if set(value) == {"$"}:
-            parts = (s[1] if s[0] == "=" else known.get(s[0]) or words(s[0], s[1], bool(s[2])) for s in value["$"])
-            text = "".join(parts)
+            text = ""
+            for segment in value["$"]:
+                text += segment[1] if segment[0] == "=" else _filler(segment, text, known, phrases)
             return json.dumps({"text": text[12:]}) if key == "arguments" else text
-        return {name: filled(entry, known, name) for name, entry in value.items() if name != "tool_choice"}
+        return {name: filled(entry, known, phrases, name) for name, entry in value.items() if name != "tool_choice"}
     if isinstance(value, list):
-        return [filled(entry, known, key) for entry in value]
+        return [filled(entry, known, phrases, key) for entry in value]
     return value
+
+
+def _filler(segment: Sequence[Any], before: str, known: Mapping[str, str], phrases: Sequence[str]) -> str:
+    name, length, newline = segment
+    rest = next((phrase[len(before) :] for phrase in phrases if before and phrase.startswith(before)), "")
+    return known.get(name) or rest[:length] + words(name, length, bool(newline))[len(rest) :]
 
 
 def words(name: str, length: int, newline: bool) -> str:
@@ -122,10 +141,19 @@ def asks(requests: Sequence[Recorded], policy: EditPolicy, declaration: Mapping[
             new=None,
             line=f"{thread}/{side}" if side else thread,
             body=request.body,
-            side=side not in (None, "compaction"),
+            side=side not in (None, COMPACTION),
             wire=wire,
             fresh=fresh,
         )
+
+
+def window_of(asks: Sequence[Ask], language: Language, policy: EditPolicy) -> int:
+    """The window that the client was told: what its first compaction beside the session shows, which comes when a prompt
+    leaves no room for a reply."""
+    for before, ask in pairwise(asks):
+        if ask.line.endswith(f"/{COMPACTION}"):
+            return len(language.render(policy.canonical(before.conversation, before.body)).tokens) + MAX_OUTPUT
+    return WINDOW
 
 
 def _reply(conversation: Conversation, later: Sequence[Conversation]) -> tuple[Block, ...]:

@@ -24,8 +24,7 @@ NOT_KNOWN = {"r_sub_oc": 9000, "s_occ": 40}  # critical tokens that are not new 
 
 
 def recorded(name):
-    requests = traces.read(HERE / "traces" / f"{name}.jsonl.gz", traces.phrases_of(KNOWN))
-    declaration = traces.declared(requests, KNOWN)
+    requests, declaration = traces.load(HERE / "traces" / f"{name}.jsonl.gz", KNOWN)
     assert (declaration and declaration["harness"]) == HARNESS[name]
     return requests, declaration
 
