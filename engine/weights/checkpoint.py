@@ -13,6 +13,7 @@ from engine.weights.gguf import GgufSource
 from engine.weights.gguf_tokenizer import build_tokenizer
 from engine.weights.safetensors import SafetensorsSource
 from engine.weights.source import TensorSource
+from engine.weights.speech import speech_of
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
@@ -21,7 +22,7 @@ def open_checkpoint(path: Path, kv_dtype: str) -> tuple[TensorSource, ModelFacts
     """The tensors of a checkpoint and the facts about the model. Raises NotFound for no such path, WeightsError when a part is
     missing or damaged."""
     if path.is_dir():
-        return SafetensorsSource(path), _directory_facts(path, kv_dtype)
+        return SafetensorsSource(path), directory_facts(path, kv_dtype)
     if path.is_file():
         source = GgufSource(path)
         return source, _gguf_facts(source, path, kv_dtype)
@@ -32,20 +33,24 @@ def _gguf_facts(source: GgufSource, path: Path, kv_dtype: str) -> ModelFacts:
     template = source.metadata.get("tokenizer.chat_template")
     if not template:
         raise WeightsError(f"{path} has no chat template.", "Use a chat (instruct) model.")
-    eos = source.config["eos_token_id"]
+    speech = speech_of(template)
     return ModelFacts(
         config=source.config,
         config_json=json.dumps(source.config, indent=2) + "\n",
         tokenizer_json=build_tokenizer(source.metadata).to_str(),
         chat_template=template,
-        eos_token_ids=() if eos is None else (eos,),
-        thinking="<think>" in template,
+        eos_token_ids=_ends(source.metadata),
+        dialect=speech.dialect,
+        thinking=speech.thinking,
+        template_family=speech.template_family,
+        notes=(speech.note,) if speech.note else (),
         kv_dtype=kv_dtype,
         source=path.name,
     )
 
 
-def _directory_facts(path: Path, kv_dtype: str) -> ModelFacts:
+def directory_facts(path: Path, kv_dtype: str) -> ModelFacts:
+    """What the small files of a checkpoint say. Raises WeightsError when one is missing or damaged."""
     config_file, generation_file = path / "config.json", path / "generation_config.json"
     config = read_config(config_file)
     if not architecture(config):
@@ -57,6 +62,7 @@ def _directory_facts(path: Path, kv_dtype: str) -> ModelFacts:
         raise WeightsError(
             f"{tokenizer} is missing.", "Copy it from the model's source; other tokenizer files are not read."
         )
+    speech = speech_of(template)
     sampled = generation.get("do_sample", False)
     defaults = {key: generation[key] for key in _SAMPLING if generation.get(key) is not None} if sampled else {}
     return ModelFacts(
@@ -65,7 +71,10 @@ def _directory_facts(path: Path, kv_dtype: str) -> ModelFacts:
         tokenizer_json=tokenizer.read_text(encoding="utf-8"),
         chat_template=template,
         eos_token_ids=_ids(generation.get("eos_token_id", text_config(config).get("eos_token_id"))),
-        thinking="<think>" in template,
+        dialect=speech.dialect,
+        thinking=speech.thinking,
+        template_family=speech.template_family,
+        notes=(speech.note,) if speech.note else (),
         kv_dtype=kv_dtype,
         sampling_defaults=defaults,
         source=path.name,
@@ -83,6 +92,12 @@ def _template(path: Path) -> str:
     if not isinstance(found, str) or not found:
         raise WeightsError(f"{path} has no chat template.", "Use a chat (instruct) model, or add chat_template.jinja.")
     return found
+
+
+def _ends(metadata: dict[str, Any]) -> tuple[int, ...]:
+    """End of sequence, of turn and of message, in that order, each once."""
+    found = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom"))
+    return tuple(dict.fromkeys(token for token in found if token is not None))
 
 
 def _ids(value: Any) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ import torch
 from engine import kernels, models
 from engine.errors import Unsupported, WeightsError
 from engine.kernels.contract import Ops
+from engine.memory.geometry import Geometry
 from engine.weights.choice import bias_of, choose, is_fused, matrix_names
 from engine.weights.config import architecture, text_config
 from engine.weights.manifest import Manifest, Progress
@@ -36,11 +37,13 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...]
     dialect: str = "hermes"
     thinking: bool = False
+    template_family: str = ""
     quality: str = ""
     window_tokens: int = 0  # 0: the geometry's maximum
     kv_dtype: str = "bf16"
     sampling_defaults: dict[str, Any] = field(default_factory=dict)
     source: str = ""
+    notes: tuple[str, ...] = ()  # sentences about what is not as the model's authors meant it
 
 
 def convert(
@@ -116,8 +119,12 @@ def build_dense(source: TensorSource, tensor: DenseTensor) -> Matrix:
 
 def experts_of(source: TensorSource, layer: LayerExperts, experts: int) -> Iterator[Expert]:
     """The experts of a layer, read one at a time."""
-    for expert in range(experts):
-        yield _fused(source, layer, expert) if is_fused(source, layer) else _separate(source, layer, expert)
+    return (expert_of(source, layer, expert) for expert in range(experts))
+
+
+def expert_of(source: TensorSource, layer: LayerExperts, expert: int) -> Expert:
+    """One expert of a layer."""
+    return _fused(source, layer, expert) if is_fused(source, layer) else _separate(source, layer, expert)
 
 
 def _separate(source: TensorSource, layer: LayerExperts, expert: int) -> Expert:
@@ -161,7 +168,15 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def write_facts(writer: FtwWriter, weight_map: WeightMap, facts: ModelFacts, name: str) -> Manifest:
+class Target(Protocol):
+    """What takes the side files and the manifest of a model."""
+
+    def text(self, file: str, text: str) -> None: ...
+
+    def finish(self, geometry: Geometry, **facts: Any) -> Manifest: ...
+
+
+def write_facts(writer: Target, weight_map: WeightMap, facts: ModelFacts, name: str) -> Manifest:
     """Write the side files and, last, the manifest."""
     writer.text("config.json", facts.config_json)
     writer.text("tokenizer.json", facts.tokenizer_json)
@@ -175,6 +190,7 @@ def write_facts(writer: FtwWriter, weight_map: WeightMap, facts: ModelFacts, nam
         eos_token_ids=facts.eos_token_ids,
         dialect=facts.dialect,
         thinking=facts.thinking,
+        template_family=facts.template_family,
         quality=facts.quality,
         window_tokens=facts.window_tokens or weight_map.geometry.max_window_tokens,
         sampling_defaults=facts.sampling_defaults,
