@@ -23,7 +23,7 @@ def speech_of(template: str) -> Speech:
     """What `template`, a chat template's text, shows."""
     if "<|channel|>" in template and "<|start|>" in template:
         return Speech("harmony", True, "gpt-oss")
-    thinking = "enable_thinking" in template or THINK in template[template.rfind("add_generation_prompt") :]
+    thinking = "enable_thinking" in template or THINK in template[max(template.rfind("add_generation_prompt"), 0) :]
     if CALL in template and "<function=" in template:
         family = "qwen3.6" if "preserve_thinking" in template else "qwen3.5"
         return Speech("qwen_xml", thinking, family if thinking else "")
