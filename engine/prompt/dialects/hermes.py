@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from engine.prompt.conversation import Tool
 from engine.prompt.dialects.contract import Markers, definition, visible_name
@@ -28,8 +28,17 @@ from engine.prompt.output import (
 
 _THINK, _THINK_END = "<think>", "</think>"
 _CALL, _CALL_END = "<tool_call", "</tool_call"  # without `>`: models drop it
-_CALL_HEAD = re.compile(r"<tool_call\s*>?\s*")
+CALL_HEAD = re.compile(r"<tool_call\s*>?\s*")
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+
+
+class Scan(Protocol):
+    """Walks the body of a call in text that is still arriving; `position` is where it stopped, `ended` that it is through."""
+
+    position: int
+    ended: bool
+
+    def advance(self, text: str) -> None: ...
 
 
 class Hermes:
@@ -68,7 +77,7 @@ class HermesParser:
         self._answered = False
         self._after_call = False
         self._buffer = ""
-        self._scan: JsonScan | None = None
+        self._scan: Scan | None = None
         self._prose = Prose()
         self._count = 0
         self._events: list[Event] = []
@@ -126,11 +135,14 @@ class HermesParser:
             self._answered = self._answered or not self._thinking
             self._events.append(ThinkingDelta(text) if self._thinking else TextDelta(text))
 
-    def _json_start(self, final: bool) -> int:
-        """Where the call's JSON starts in the buffer; -1: unknown yet; -2: this is no call."""
+    def _scanner(self, start: int) -> Scan:
+        return JsonScan(start)
+
+    def _start(self, final: bool) -> int:
+        """Where the call's body starts in the buffer; -1: unknown yet; -2: this is no call."""
         if self._prose.quoted:
             return -2
-        head = _CALL_HEAD.match(self._buffer)
+        head = CALL_HEAD.match(self._buffer)
         assert head is not None
         if head.end() == len(self._buffer):
             return -2 if final else -1
@@ -138,7 +150,7 @@ class HermesParser:
 
     def _held_call(self, final: bool) -> bool:
         """A call inside unfinished thinking counts only if the thinking is never closed."""
-        start = self._json_start(final)
+        start = self._start(final)
         if start == -1:
             return False
         end = self._buffer.find(_THINK_END)
@@ -147,7 +159,7 @@ class HermesParser:
             return True
         if not final:
             return False
-        scan = JsonScan(start)
+        scan = self._scanner(start)
         scan.advance(self._buffer)
         if self._parse(scan) is None:
             self._say(len(_CALL))
@@ -158,12 +170,12 @@ class HermesParser:
 
     def _call(self, final: bool) -> bool:
         if self._scan is None:
-            start = self._json_start(final)
+            start = self._start(final)
             if start < 0:
                 if start == -2:
                     self._say(len(_CALL))
                 return start == -2
-            self._scan = JsonScan(start)
+            self._scan = self._scanner(start)
         scan = self._scan
         scan.advance(self._buffer)
         if not scan.ended and not final:
@@ -180,8 +192,9 @@ class HermesParser:
         self._prose = Prose()
         return True
 
-    def _parse(self, scan: JsonScan) -> tuple[str, str] | None:
+    def _parse(self, scan: Scan) -> tuple[str, str] | None:
         """Name and argument text of a complete call, or None when it is malformed."""
+        assert isinstance(scan, JsonScan)
         if scan.depth > 1 or scan.in_string:
             return None
         body = self._buffer[scan.start : scan.position] + "}" * scan.depth  # a forgotten last brace loses nothing
@@ -200,7 +213,7 @@ class HermesParser:
             arguments = {}
         if not isinstance(name, str) or not isinstance(arguments, dict) or not _NAME.fullmatch(name.strip()):
             return None
-        return name.strip(), _dumps(arguments)
+        return name.strip(), argument_text(arguments)
 
     def _emit(self, name: str, arguments: str) -> None:
         tool = self._tools.get(name)
@@ -240,7 +253,8 @@ def _open_suffix(text: str, markers: Sequence[str]) -> int:
     return 0
 
 
-def _dumps(value: Any) -> str:
+def argument_text(value: Any) -> str:
+    """JSON that can travel as UTF-8."""
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
