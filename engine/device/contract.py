@@ -6,6 +6,8 @@ from typing import Protocol
 
 import torch
 
+from engine.device.clock import Clock
+
 
 class InPlaceWork(Protocol):
     """Work on experts where they lie in host memory, beside whatever the device does."""
@@ -14,7 +16,7 @@ class InPlaceWork(Protocol):
         """The kernels have returned."""
 
     def wait(self) -> tuple[float, float]:
-        """Return when its results may be used; (start, end) as time.perf_counter()."""
+        """Return when its results may be used; (start, end) by the device's clock."""
 
 
 class Device(Protocol):
@@ -22,6 +24,7 @@ class Device(Protocol):
 
     name: str
     identity: str
+    clock: Clock
     fast_tier: bool
 
     def allocate(self, size_bytes: int) -> torch.Tensor:
@@ -29,7 +32,7 @@ class Device(Protocol):
 
     def copies(self, n: int, size_bytes: int) -> list[float] | None:
         """`n` copies of `size_bytes` into the device are asked for now and made one after the other: when the first begins
-        and when each ends, [n + 1] as time.perf_counter(); None: they take as long as they take."""
+        and when each ends, [n + 1] by the device's clock; None: they take as long as they take."""
 
     def in_place(self, size_bytes: int, rows: int) -> InPlaceWork:
         """Reading `size_bytes` of experts in host memory for `rows` (row, expert) pairs begins now."""
@@ -38,4 +41,4 @@ class Device(Protocol):
         """The device computes so many experts from its own memory, after what it was given before."""
 
     def synchronize(self) -> float:
-        """Return when the device has done what it was given; when that was, as time.perf_counter()."""
+        """Return when the device has done what it was given; when that was, by the device's clock."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from engine.device.clock import Clock
 from engine.memory.hardware import read_hardware
 
 HUGE_PAGE_BYTES = 2 << 20
@@ -52,6 +53,9 @@ class CpuDevice:
 
     name = identity = "cpu"
     fast_tier = False
+
+    def __init__(self) -> None:
+        self.clock = Clock()
 
     def allocate(self, size_bytes: int) -> torch.Tensor:
         """See Device."""

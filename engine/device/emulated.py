@@ -8,12 +8,11 @@ deadline computed from these rates, so that results are as exact as sleeping is,
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, replace
 
 import torch
 
-from engine.device.clock import sleep_until
+from engine.device.clock import Clock
 from engine.device.cpu import allocate_arena
 
 _LEFT_OVER = 1e-3  # of the bus at least, for in-place work beside copies that would take it all
@@ -36,22 +35,16 @@ class EmulatedDevice:
     name = "emulated"
     fast_tier = True
 
-    def __init__(self, speeds: Speeds) -> None:
-        self.speeds = speeds
+    def __init__(self, speeds: Speeds, clock: Clock | None = None) -> None:
+        self.speeds, self.clock = speeds, clock or Clock()
         self.identity = f"emulated {speeds.fill:g} {speeds.host:g}"
         self._lock = threading.Lock()
         self._copying_until = 0.0
         self._computing_until = 0.0
 
-    def throttle(self, fill: float | None = None, host: float | None = None, expert_s: float | None = None) -> None:
-        """Change what is given, keep the rest."""
-        now = self.speeds
-        self.speeds = replace(
-            now,
-            fill=now.fill if fill is None else fill,
-            host=now.host if host is None else host,
-            expert_s=now.expert_s if expert_s is None else expert_s,
-        )
+    def throttle(self, **changes: float) -> None:
+        """Change fields of Speeds, keep the others."""
+        self.speeds = replace(self.speeds, **changes)
 
     def allocate(self, size_bytes: int) -> torch.Tensor:
         """See Device."""
@@ -61,33 +54,34 @@ class EmulatedDevice:
         """See Device."""
         each = size_bytes / self.speeds.fill
         with self._lock:
-            begin = max(time.perf_counter(), self._copying_until)
+            begin = max(self.clock.now(), self._copying_until)
             self._copying_until = begin + n * each
         return [begin + i * each for i in range(n + 1)]
 
     def in_place(self, size_bytes: int, rows: int) -> _BusRead:
         """See Device."""
-        speeds, start = self.speeds, time.perf_counter()
+        speeds, start = self.speeds, self.clock.now()
         shared = max(0.0, self._copying_until - start)
         beside = max(speeds.host - speeds.fill, speeds.host * _LEFT_OVER)
         if size_bytes <= beside * shared:
             reading = size_bytes / beside
         else:
             reading = shared + (size_bytes - beside * shared) / speeds.host
-        return _BusRead(start, start + max(reading, rows * speeds.row_s))
+        return _BusRead(self.clock, start, start + max(reading, rows * speeds.row_s))
 
     def computes(self, experts: int) -> None:
         """See Device."""
-        self._computing_until = max(self._computing_until, time.perf_counter()) + experts * self.speeds.expert_s
+        self._computing_until = max(self._computing_until, self.clock.now()) + experts * self.speeds.expert_s
 
     def synchronize(self) -> float:
         """See Device."""
-        sleep_until(self._computing_until)
-        return max(self._computing_until, time.perf_counter())
+        self.clock.sleep_until(self._computing_until)
+        return self._computing_until
 
 
 @dataclass(frozen=True, slots=True)
 class _BusRead:
+    clock: Clock
     start: float
     end: float
 
@@ -96,5 +90,5 @@ class _BusRead:
 
     def wait(self) -> tuple[float, float]:
         """See InPlaceWork."""
-        sleep_until(self.end)
-        return self.start, max(self.end, self.start)
+        self.clock.sleep_until(self.end)
+        return self.start, self.end

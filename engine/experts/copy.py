@@ -1,43 +1,51 @@
-"""Experts from the host bank into slots: a copy thread paced by the device's copy engine."""
+"""Experts from the host bank into slots: a copy thread, and the time that the device's copy engine would have needed."""
 
 from __future__ import annotations
 
 import ctypes
 import queue
 import threading
-import time
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.device.clock import sleep_until
+from engine.device.clock import Clock
 from engine.device.contract import Device
 from engine.experts.bank import Bank
 
 
 class CopyTicket:
-    """See Ticket."""
+    """See Ticket. `times` is when the device says that the first copy began and that each was done; None: as it happens."""
 
-    def __init__(self, n: int, arrived: threading.Condition, times: list[float] | None) -> None:
-        self._n, self._arrived, self.times = n, arrived, times
-        self.done = 0
-        self._start = time.perf_counter()
-        self.end = self._start
+    def __init__(self, n: int, arrived: threading.Condition, clock: Clock, times: list[float] | None) -> None:
+        self._n, self._arrived, self._clock, self._times = n, arrived, clock, times
+        self._start = self._end = clock.now()
+        self._done = 0
 
     def wait(self, i: int) -> None:
         """See Ticket."""
-        if self.done <= i:
+        if self._done <= i:
             with self._arrived:
-                self._arrived.wait_for(lambda: self.done > i)
+                self._arrived.wait_for(lambda: self._done > i)
+        if self._times is not None:
+            self._clock.sleep_until(self._times[i + 1])
 
     def wait_all(self) -> None:
         """See Ticket."""
-        self.wait(self._n - 1)
+        if self._n:
+            self.wait(self._n - 1)
 
     def span(self) -> tuple[float, float]:
-        """See Ticket. Of a paced copy it is what the device says, not when the copy thread woke up."""
-        return (self._start, self.end) if self.times is None else (self.times[0], self.times[-1])
+        """See Ticket."""
+        return (self._start, self._end) if self._times is None else (self._times[0], self._times[-1])
+
+    def copied(self) -> None:
+        """Called by the copy thread when the next expert is in its slot."""
+        with self._arrived:
+            self._end = self._clock.now()
+            self._done += 1
+            self._arrived.notify_all()
 
 
 class CopyFetcher:
@@ -54,7 +62,7 @@ class CopyFetcher:
     def start(self, layer: int, experts: Sequence[int], slots: Sequence[int], ahead: bool = False) -> CopyTicket:
         """See Fetcher."""
         n = len(experts)
-        ticket = CopyTicket(n, self._arrived, self._device.copies(n, self.bytes_per_expert))
+        ticket = CopyTicket(n, self._arrived, self._device.clock, self._device.copies(n, self.bytes_per_expert))
         if n:
             sources = self._bank.addresses[layer].numpy()[np.asarray(experts)].tolist()
             self._work.put((ticket, sources, self._slots[np.asarray(slots)].tolist()))
@@ -68,11 +76,6 @@ class CopyFetcher:
     def _copy(self) -> None:
         while (job := self._work.get()) is not None:
             ticket, sources, targets = job
-            for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            for source, target in zip(sources, targets, strict=True):
                 ctypes.memmove(target, source, self.bytes_per_expert)
-                if ticket.times is not None:
-                    sleep_until(ticket.times[i + 1])
-                with self._arrived:
-                    ticket.end = time.perf_counter()
-                    ticket.done = i + 1
-                    self._arrived.notify_all()
+                ticket.copied()

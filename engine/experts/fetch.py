@@ -19,7 +19,7 @@ class Ticket(Protocol):
         """Return when every expert is. Raises the first failure, after all the others have ended."""
 
     def span(self) -> tuple[float, float]:
-        """time.perf_counter() at the first byte and after the last one; only after `wait_all`."""
+        """When the first byte came and when the last one had; only after `wait_all`."""
 
 
 class Fetcher(Protocol):

@@ -13,22 +13,27 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 WEIGHT = 1 / 8  # of a new sample in a running rate
-CHANGED = 1.2  # three samples in a row beyond this factor are a change, not noise
+SAMPLES = 3  # whose median counts
+CHANGED = 1.2  # all of the last samples beyond this factor are a change, not noise
 PROBE_EVERY = 32  # choices without a fill, or without in-place work, after which one is made to keep both rates known
-SLOWER = 1.02  # rounding up may lengthen a step by this much
+FIRST_PROBES = 4  # the same, while a rate is only a guess
+FORGET = 1 / 64  # of a layer, or a replaced expert, in running shares
 ROWS = (1.5, 3.0, 6.0)  # in-place rates are kept apart by mean rows per expert: below the first, the second, ...
 
 Span = tuple[float, float]
 
 
 class Rate:
-    """A running rate in bytes per second. Single outliers are rejected: only medians of three samples count."""
+    """A running rate in bytes per second. Single outliers are rejected: only medians of the last samples count."""
 
     def __init__(self, start: float) -> None:
         self.value = start
         self.samples = 0
-        self._last: deque[float] = deque(maxlen=3)
+        self._last: deque[float] = deque(maxlen=SAMPLES)
 
     def saw(self, size_bytes: float, seconds: float) -> None:
         """One measured transfer. Samples without a length in time or bytes are ignored."""
@@ -36,7 +41,7 @@ class Rate:
             return
         self._last.append(size_bytes / seconds)
         self.samples += 1
-        if len(self._last) < 3:
+        if len(self._last) < SAMPLES:
             return
         low, median, high = sorted(self._last)
         if low > self.value * CHANGED or high < self.value / CHANGED:
@@ -115,6 +120,7 @@ class Split:
         self._bytes = expert_bytes
         self.fixed = fixed
         self._owed = 0.0  # fills by which rounding has fallen behind
+        self._again = self._filled = 1.0
         self._since_fill = self._since_in_place = 0
 
     @property
@@ -132,38 +138,67 @@ class Split:
         rates, size = self.rates, self._bytes
         place_s, fill_s = size / rates.beside[_bucket(rows)].value, size / rates.fill.value
         device_s = rates.device_s
-        copying = misses * place_s / (place_s + fill_s + device_s)  # the copies decide when the device may go on
-        busy = (misses * place_s - hits * device_s) / (place_s + device_s)  # its own work on hits does
+        copying = (misses * place_s - device_s) / (place_s + fill_s)  # the last fill is computed after all copies
+        busy = (misses * place_s - hits * device_s) / (place_s + device_s)  # when the device itself takes longer
         return max(0.0, min(copying, busy))
 
     def choose(self, misses: int, rows: Sequence[int] = (), hits: int = 0) -> int:
-        """How many of `misses` to fill. `rows` says how many rows want each; mutates the rounding error."""
-        if not misses:
-            return 0
-        q = self._round(self.wanted(misses, sum(rows) / misses if len(rows) else 1.0, hits), misses)
-        return q if self.fixed is not None else self._probe(q, misses)
+        """How many of `misses` to fill. `rows` says how many rows want each; `hits` experts are in slots already.
+
+        Mutates the rounding error and the running share of fills.
+        """
+        q = 0
+        if misses:
+            wanted = self.wanted(misses, sum(rows) / misses if len(rows) else 1.0, hits)
+            q = self._round(wanted, misses)
+            if self.fixed is None:
+                q = self._probe(q, misses)
+            self._filled += FORGET * (q / misses - self._filled)
+        return q
+
+    def replaced(self, reused: npt.NDArray[np.bool_]) -> None:
+        """Fills took the place of experts, which had been used again since they were filled, or not."""
+        for again in reused.tolist():
+            self._again += FORGET * (again - self._again)
+
+    def _value(self) -> float:
+        """In-place reads that one more fill saves: those until the expert would have been filled anyway.
+
+        One is used again with probability r, as those were that fills replaced; a miss is filled with probability f.
+        """
+        return self._again / (1 - self._again * (1 - self._filled) + 1e-9)
 
     def _round(self, wanted: float, misses: int) -> int:
-        low = min(int(wanted + 1e-6), misses)
-        if low == misses or wanted - low < 1e-6:
-            return low
-        self._owed += wanted - low
+        """q* as a whole number. Fills up to q* cost nothing; one more lengthens the step by its overhang, and is taken while
+        it saves more than that later. Where no fill is free, the average is kept at q*, or slots would never warm."""
+        q = min(int(wanted + 1e-6), misses)
+        if self.fixed is None:
+            worth = self._value() * self.rates.fill.value / self.rates.host
+            while q < misses and min(1.0, q + 1 - wanted) <= worth:
+                q += 1
+        if (q and self.fixed is None) or q == misses:
+            return q
+        self._owed += wanted - q
         if self._owed < 1:
-            return low
+            return q
         self._owed -= 1
-        # Fills up to q* cost nothing, one more lengthens the step by its overhang. With no fill at all slots never warm.
-        return low + 1 if low == 0 or self.fixed is not None or (low + 1) / wanted <= SLOWER else low
+        return q + 1
 
     def _probe(self, q: int, misses: int) -> int:
+        """`q`, or one off an end where it has been for long: a rate that is never measured would stay what it was."""
         self._since_fill = 0 if q else self._since_fill + 1
         self._since_in_place = 0 if q < misses else self._since_in_place + 1
-        if self._since_fill >= PROBE_EVERY:
+        if self._since_fill >= _patience(self.rates.fill):
             self._since_fill = 0
             return 1
-        if self._since_in_place >= PROBE_EVERY and misses > 1:
+        if self._since_in_place >= _patience(self.rates.beside[0]) and misses > 1:
             self._since_in_place = 0
             return misses - 1
         return q
+
+
+def _patience(rate: Rate) -> int:
+    return PROBE_EVERY if rate.samples >= SAMPLES else FIRST_PROBES
 
 
 def _bucket(rows: float) -> int:

@@ -6,14 +6,14 @@ everything else in the slots stays. Of each layer the experts of the prompt's ta
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.device.clock import Clock
 from engine.experts.fetch import Fetcher, Ticket
-from engine.experts.slots import Ids, SlotTable
+from engine.experts.slots import SlotTable
 from engine.experts.split import Rates
 
 TAIL_ROWS = 64  # of a step, whose experts are kept: about what the next tokens were seen to use again
@@ -25,7 +25,7 @@ class _Coming:
     """A layer on its way: all its slots, so that nobody takes one, and how many of them are being filled."""
 
     ticket: Ticket
-    slots: Ids
+    slots: npt.NDArray[np.int64]
     fills: int
 
 
@@ -33,8 +33,8 @@ class Stream:
     """`double` False: nothing is streamed ahead, for measuring what it gives. `bytes` counts what was streamed ahead;
     `blocked` is where the caller adds seconds it waited for other fills."""
 
-    def __init__(self, table: SlotTable, fetcher: Fetcher, rates: Rates, double: bool = True) -> None:
-        self._table, self._fetcher, self._rates, self.double = table, fetcher, rates, double
+    def __init__(self, table: SlotTable, fetcher: Fetcher, rates: Rates, clock: Clock, double: bool = True) -> None:
+        self._table, self._fetcher, self._rates, self._clock, self.double = table, fetcher, rates, clock, double
         self._layers, self._experts = table.slot_of.shape
         self._coming: dict[int, _Coming] = {}
         self._row_s = 0.0  # seconds per row of the last layer that had several
@@ -45,7 +45,7 @@ class Stream:
     def arrive(self, layer: int, rows: int) -> bool:
         """Called first for every layer: waits for what was streamed into it; whether anything was. Raises what the
         fetcher met. A layer that comes out of turn waits for everything that is on its way."""
-        now = time.perf_counter()
+        now = self._clock.now()
         if rows > 1 and self._last_layer == layer - 1:
             self._row_s = (now - self._last_time - self.blocked) / rows
         wanted = [layer] if min(self._coming, default=-1) == layer else list(self._coming)
@@ -57,7 +57,7 @@ class Stream:
             finally:
                 self._table.pinned[coming.slots] = False
         self._last_layer, self._last_time = layer, now
-        self.blocked = time.perf_counter() - now
+        self.blocked = self._clock.now() - now
         return layer in wanted
 
     def pays(self, layer: int, rows: int, distinct: int) -> bool:
@@ -90,7 +90,7 @@ class Stream:
             if missing + int(np.count_nonzero(table.pinned)) > table.slots:
                 table.pinned[resident] = False
                 break
-            admitted = table.admit(following, np.arange(self._experts))
+            admitted = table.admit(following, np.arange(self._experts), used=False)
             table.pinned[admitted.slots] = True
             fills = admitted.fills
             ticket = self._fetcher.start(
@@ -113,6 +113,6 @@ class Stream:
         """Wait for everything that is on its way, whoever wanted it."""
         self.arrive(-2, 0)
 
-    def _resident(self, layer: int) -> Ids:
-        slots: Ids = self._table.slot_of[layer]
+    def _resident(self, layer: int) -> npt.NDArray[np.int64]:
+        slots: npt.NDArray[np.int64] = self._table.slot_of[layer]
         return slots[slots >= 0]

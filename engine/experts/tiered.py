@@ -15,13 +15,14 @@ from engine.experts.audit import Audit
 from engine.experts.bank import Bank
 from engine.experts.fetch import Fetcher, Ticket
 from engine.experts.record import Recorder
-from engine.experts.slots import Admission, Ids, SlotTable
+from engine.experts.slots import Admission, SlotTable
 from engine.experts.split import Rates, Split
 from engine.experts.stream import Stream
 from engine.experts.watch import Watch
 from engine.experts.waves import waves
 from engine.kernels.contract import ExpertShape, Ops
 
+GROUPS = 4  # of fills, each computed when it has arrived
 PARTS_BYTES = 8 << 20  # above this much scratch, all fills are waited for and their experts computed with the others
 
 
@@ -48,11 +49,12 @@ class Tiered:
         assert split is None or bank is not None, "a split needs experts to compute in place"
         layers, experts = table.slot_of.shape
         self.table, self.rates, self.split, self.fetcher = table, rates, split, fetcher
-        self.stream = Stream(table, fetcher, rates)
-        self._ops, self._shape, self._slots, self._device, self._bank = ops, shape, slots, device, bank
+        self.stream = Stream(table, fetcher, rates, device.clock)
+        self._ops, self._shape, self._slots, self.device, self._bank = ops, shape, slots, device, bank
         self._top_k = top_k
         self._addresses = torch.zeros(experts, dtype=torch.int64)
         self._parts = torch.empty(0)
+        self._reused = np.ones(len(slots), dtype=np.bool_)  # what each slot holds was used again since it was filled
         self.hits, self.misses = [0] * layers, [0] * layers
         self.filled = self.in_place = 0
         self.record: Recorder | None = None
@@ -128,6 +130,8 @@ class Tiered:
         self.filled += filled
         self.in_place += misses - filled
         fills = admitted.fills
+        if self.split is not None:
+            self._note_reuse(self.split, admitted)
         ticket = self.fetcher.start(layer, admitted.experts[fills].tolist(), admitted.slots[fills].tolist())
         streaming = self.stream.pays(layer, len(x), len(admitted.experts))
         if streaming:
@@ -137,10 +141,11 @@ class Tiered:
         else:
             if filled:
                 self._arrived(ticket, filled)
-            self._device.computes(len(admitted.experts))
+            start = self.device.clock.now()
+            self.device.computes(len(admitted.experts))
             at = self._at(admitted.experts, self._slots[admitted.slots])
             out = self._ops.experts(x, ids, weights, at, self._shape)
-            self._device.synchronize()
+            self.rates.computed(len(admitted.experts), self.device.synchronize() - start)
         if streaming or streamed:
             self.stream.settle(layer, routed)
         return out
@@ -155,7 +160,7 @@ class Tiered:
         ticket: Ticket,
     ) -> torch.Tensor:
         """The device computes what is in slots while the others are filled or computed in place."""
-        parts, device, shape = self._scratch(ids), self._device, self._shape
+        parts, device, shape = self._scratch(ids), self.device, self._shape
         experts, slots, fills = admitted.experts, admitted.slots, admitted.fills
         stay = slots < 0
         hit = ~(fills | stay)
@@ -172,13 +177,15 @@ class Tiered:
             work.computed()
         fill_span = None
         if len(filled):
+            slots = self._slots[slots[fills]]
+            size = -(-len(filled) // GROUPS)
+            for i in range(0, len(filled), size):  # the device computes some while the next are on their way
+                group = slice(i, min(i + size, len(filled)))
+                self._wait(ticket, group.stop - 1)
+                device.computes(group.stop - i)
+                self._ops.expert_outputs(x, ids, self._at(filled[group], slots[group]), shape, parts)
             fill_span = self._arrived(ticket, len(filled))
-            device.computes(len(filled))
-            self._ops.expert_outputs(x, ids, self._at(filled, self._slots[slots[fills]]), shape, parts)
-            arrived = time.perf_counter()
-            self.rates.computed(len(filled), device.synchronize() - max(fill_span[1], arrived))
-        else:
-            device.synchronize()
+        device.synchronize()
         if work is not None:
             self.rates.in_place(len(here) * shape.stride, work.wait(), rows / len(here), fill_span)
         return self._ops.combine(parts, weights)
@@ -191,15 +198,27 @@ class Tiered:
         room = self.table.slots - hits - int(np.count_nonzero(self.table.pinned))
         return min(split.choose(misses, rows[missing].tolist(), hits), max(0, room))
 
+    def _note_reuse(self, split: Split, admitted: Admission) -> None:
+        filled = admitted.slots[admitted.fills]
+        if len(filled):
+            split.replaced(self._reused[filled])
+        self._reused[admitted.slots[admitted.slots >= 0]] = True
+        self._reused[filled] = False
+
+    def _wait(self, ticket: Ticket, i: int) -> None:
+        start = self.device.clock.now()
+        ticket.wait(i)
+        self.stream.blocked += self.device.clock.now() - start
+
     def _arrived(self, ticket: Ticket, fills: int) -> tuple[float, float]:
-        start = time.perf_counter()
+        start = self.device.clock.now()
         ticket.wait_all()
-        self.stream.blocked += time.perf_counter() - start
+        self.stream.blocked += self.device.clock.now() - start
         span = ticket.span()
         self.rates.filled(fills * self._shape.stride, span)
         return span
 
-    def _at(self, experts: Ids, addresses: npt.NDArray[np.int64]) -> torch.Tensor:
+    def _at(self, experts: npt.NDArray[np.int64], addresses: npt.NDArray[np.int64]) -> torch.Tensor:
         """[E] addresses: the given experts', 0 for all others. Valid until the next call."""
         self._addresses.zero_()
         self._addresses.numpy()[experts] = addresses

@@ -8,8 +8,8 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 FACTOR = 2.0  # slower than this is reported
-WEIGHT = 1 / 64  # of a new layer in the running time
-SETTLING = 256  # layers that set what is normal, where nothing was measured before
+WEIGHT = 1 / 1024  # of a new layer in the running time
+SETTLING = 1024  # layers that set what is normal, where nothing was measured before
 
 
 class Watch:
@@ -27,11 +27,10 @@ class Watch:
     def saw(self, seconds: float) -> None:
         """One layer of one row took `seconds`. Logs when the running time crosses the factor, either way."""
         self._seen += 1
-        # One late wake-up in a layer of microseconds is no trend.
-        sample = min(seconds, 8 * self.now_s) if self.now_s else seconds
-        self.now_s += (
-            max(WEIGHT, 1 / self._seen) * (sample - self.now_s) if not self.normal_s else WEIGHT * (sample - self.now_s)
-        )
+        if not self.normal_s:
+            self.now_s += (seconds - self.now_s) / self._seen
+        else:  # one late wake-up in a layer of microseconds is no trend
+            self.now_s += WEIGHT * (min(seconds, 16 * self.normal_s) - self.now_s)
         if not self.normal_s:
             if self._seen >= SETTLING:
                 self.normal_s = self.now_s
