@@ -1,7 +1,7 @@
 """Prefill streaming: while a layer is computed, the complete expert sets of the next ones are on their way to slots.
 
-What is streamed takes the place of what was streamed two layers before, so that two layers' worth of slots suffice and
-everything else in the slots stays. Of each layer the experts of the prompt's tail are kept, so that decode starts warm.
+What is streamed takes the place of what is worth least, which is what was streamed two layers before and not used much:
+two layers' worth of slots suffice, and what the rows used stays, so that decode starts warm.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from engine.experts.fetch import Fetcher, Ticket
 from engine.experts.slots import SlotTable
 from engine.experts.split import Rates
 
-TAIL_ROWS = 64  # of a step, whose experts are kept: about what the next tokens were seen to use again
 DEPTH = 2  # layers that may be on their way at once
 
 
@@ -42,9 +41,9 @@ class Stream:
         self.blocked = 0.0
         self.bytes = 0
 
-    def arrive(self, layer: int, rows: int) -> bool:
-        """Called first for every layer: waits for what was streamed into it; whether anything was. Raises what the
-        fetcher met. A layer that comes out of turn waits for everything that is on its way."""
+    def arrive(self, layer: int, rows: int) -> None:
+        """Called first for every layer: waits for what was streamed into it. Raises what the fetcher met. A layer that comes
+        out of turn waits for everything that is on its way."""
         now = self._clock.now()
         if rows > 1 and self._last_layer == layer - 1:
             self._row_s = (now - self._last_time - self.blocked) / rows
@@ -58,7 +57,6 @@ class Stream:
                 self._table.pinned[coming.slots] = False
         self._last_layer, self._last_time = layer, now
         self.blocked = self._clock.now() - now
-        return layer in wanted
 
     def pays(self, layer: int, rows: int, distinct: int) -> bool:
         """Whether to stream the layers after this one, whose step of `rows` rows routed to `distinct` experts.
@@ -75,8 +73,8 @@ class Stream:
         return bool(max(computing, whole) < computing + routed)
 
     def ahead(self, layer: int, free: bool = False) -> None:
-        """Have the layers after this one come that are not on their way yet, as far as slots allow. Unless `free`, this
-        layer's own slots are still needed."""
+        """Have the layers after this one come that are not on their way yet, as far as slots allow. `free`: this layer was
+        computed, its slots may be taken."""
         table = self._table
         own = self._resident(layer)
         if not free:
@@ -100,14 +98,6 @@ class Stream:
             self.bytes += missing * self._fetcher.bytes_per_expert
         if not free:
             table.pinned[own] = False
-
-    def settle(self, layer: int, routed: npt.NDArray[np.integer]) -> None:
-        """The layer was computed: keep what its last rows used, and let the next layers take the place of the rest."""
-        tail = np.zeros(self._experts, dtype=np.bool_)
-        tail[np.unique(routed[-TAIL_ROWS:])] = True
-        resident = self._table.slot_of[layer]
-        self._table.cool(resident[~tail & (resident >= 0)])
-        self.ahead(layer, free=True)
 
     def finish(self) -> None:
         """Wait for everything that is on its way, whoever wanted it."""

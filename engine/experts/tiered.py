@@ -23,7 +23,6 @@ from engine.experts.waves import waves
 from engine.kernels.contract import ExpertShape, Ops
 
 GROUPS = 4  # of fills, each computed when it has arrived
-PARTS_BYTES = 8 << 20  # above this much scratch, all fills are waited for and their experts computed with the others
 
 
 class Tiered:
@@ -68,15 +67,15 @@ class Tiered:
         routed, rows = ids.numpy(), x.shape[0]
         if self.record is not None:
             self.record.note(layer, routed)
-        streamed = self.stream.arrive(layer, rows)
+        self.stream.arrive(layer, rows)
         if self.split is not None or routed.size <= self.table.slots or len(np.unique(routed)) <= self.table.slots:
-            out = self._step(layer, x, ids, weights, streamed)
+            out = self._step(layer, x, ids, weights)
             if rows == 1:
                 self.watch.saw(time.perf_counter() - start)
             return out
         out = torch.empty_like(x)
         for part in (torch.from_numpy(wave) for wave in waves(routed, self.table.slots)):
-            out[part] = self._step(layer, x[part], ids[part], weights[part], streamed)
+            out[part] = self._step(layer, x[part], ids[part], weights[part])
         return out
 
     def resize(self, slots: int) -> None:
@@ -118,9 +117,7 @@ class Tiered:
                 else f"There is room for {len(self._slots)} expert slots, not for {slots}."
             )
 
-    def _step(
-        self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, streamed: bool
-    ) -> torch.Tensor:
+    def _step(self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         routed = ids.numpy()
         allowed = None if self.split is None else self._fills_allowed(self.split, layer, routed)
         admitted = self.table.admit(layer, routed, allowed)
@@ -136,18 +133,16 @@ class Tiered:
         streaming = self.stream.pays(layer, len(x), len(admitted.experts))
         if streaming:
             self.stream.ahead(layer)
-        if misses > filled or (filled and ids.numel() * self._shape.hidden * 4 <= PARTS_BYTES):
+        if misses:
             out = self._branches(layer, x, ids, weights, admitted, ticket)
         else:
-            if filled:
-                self._arrived(ticket, filled)
             start = self.device.clock.now()
             self.device.computes(len(admitted.experts))
             at = self._at(admitted.experts, self._slots[admitted.slots])
             out = self._ops.experts(x, ids, weights, at, self._shape)
             self.rates.computed(len(admitted.experts), self.device.synchronize() - start)
-        if streaming or streamed:
-            self.stream.settle(layer, routed)
+        if streaming:
+            self.stream.ahead(layer, free=True)
         return out
 
     def _branches(
