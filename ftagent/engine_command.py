@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ftagent.isolation import engine_environment
 
@@ -14,10 +14,14 @@ def engine_command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "engine", *arguments]
 
 
-def run_engine_tool(env: Mapping[str, str], *arguments: str, output_to_stderr: bool = False) -> int:
-    """Runs a short engine subcommand in the foreground; returns its exit code, 128+n when signal n ended it."""
+def run_engine_tool(
+    env: Mapping[str, str], *arguments: str, output_to_stderr: bool = False, keep: Sequence[str] = ()
+) -> int:
+    """Runs a short engine subcommand in the foreground; returns its exit code, 128+n when signal n ended it. Of the credentials in
+    `env` it gets those named in `keep`."""
     output = sys.stderr if output_to_stderr else None
-    with subprocess.Popen(engine_command(*arguments), env=engine_environment(env), stdout=output) as process:
+    environment = {**engine_environment(env), **{name: env[name] for name in keep if name in env}}
+    with subprocess.Popen(engine_command(*arguments), env=environment, stdout=output) as process:
         while True:
             try:
                 code = process.wait()

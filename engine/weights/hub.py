@@ -70,7 +70,9 @@ class Repository:
         from huggingface_hub import hf_hub_download
 
         with _told(self.repo):
-            return Path(hf_hub_download(self.repo, file, revision=self.commit, local_dir=folder))
+            return Path(
+                hf_hub_download(self.repo, file, revision=self.commit, local_dir=folder, endpoint=self._api.endpoint)
+            )
 
     def tensors(self, file: str) -> tuple[dict[str, TensorPlace], int]:
         """The header of a safetensors file, without the rest of it: (places by tensor, where the file's data begins)."""
@@ -139,13 +141,31 @@ class Repository:
                     hf_raise_for_status(response)
                 if response.status_code != 206:  # a server without ranges sends all of it
                     skip = start
-                for chunk in response.iter_bytes(CHUNK_BYTES):
+                for chunk in _gathered(response.iter_raw(), transport.TransportError):
                     rest = chunk[skip:]
                     skip = max(0, skip - len(chunk))
                     if rest:
                         yield rest
         except (transport.TransportError, OSError) as error:
             raise _Lost(_first_line(error)) from error
+
+
+def _gathered(pieces: Iterator[bytes], lost: type[Exception]) -> Iterator[bytes]:
+    """Larger chunks of the same bytes. What came before the connection was lost is not lost with it."""
+    gathered = bytearray()
+    failure: Exception | None = None
+    try:
+        for piece in pieces:
+            gathered += piece
+            if len(gathered) >= CHUNK_BYTES:
+                yield bytes(gathered)
+                gathered.clear()
+    except lost as error:
+        failure = error
+    if gathered:
+        yield bytes(gathered)
+    if failure is not None:
+        raise failure
 
 
 class _Lost(Exception):

@@ -77,6 +77,11 @@ class ScatterWriter:
         self.total_bytes = end + len(self._layers) * experts * shape.stride
         self._files: dict[str, int] = {}
 
+    @property
+    def files(self) -> list[str]:
+        """Names of the weight files."""
+        return [DENSE_FILE, *(bank_file(layer) for layer in self._layers)]
+
     def open(self) -> None:
         """Create the files at their full sizes; space is taken as pieces arrive. Raises WeightsError."""
         self._file(DENSE_FILE, self.dense_bytes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from engine.errors import Unsupported
 from engine.kernels.contract import FORMATS, ExpertShape, Ops, packed_bytes
-from engine.memory.geometry import Geometry
 from engine.weights.convert import ModelFacts, packing_ops, weight_map_of, write_facts
 from engine.weights.gguf_tokenizer import add_special_tokens
 from engine.weights.manifest import Progress
-from engine.weights.map import DenseTensor, WeightMap
+from engine.weights.map import DenseTensor
 from engine.weights.seeded import TINY_HYBRID_TOKENS, random_values
 from engine.weights.shapes import Shapes, dense_shapes
+from engine.weights.sizes import built_shape, dense_bytes, expert_shape_of
 from engine.weights.space import require_space
 from engine.weights.writer import FtwWriter, staged
 
@@ -70,36 +69,6 @@ def synth(
                 writer.bank_pieces(layer.layer, pieces, shape)
             write_facts(writer, weight_map, _facts(config, source), name)
     return models_dir / name
-
-
-def expert_shape_of(weight_map: WeightMap, config: dict[str, Any], format: str) -> ExpertShape:
-    """How the architecture's experts lie in memory in `format`."""
-    geometry, first = weight_map.geometry, weight_map.experts[0]
-    return ExpertShape(geometry.hidden_size, geometry.expert_width, format, first.bias, first.activation)
-
-
-def built_shape(tensor: DenseTensor, shapes: Shapes) -> tuple[int, ...]:
-    """The shape of what a map entry becomes."""
-    parts = [torch.empty(shapes[name], device="meta") for name in tensor.sources]
-    built = tensor.build(parts) if tensor.build else torch.cat(parts)
-    return tuple(built.shape) if tensor.rows is None else (len(tensor.rows), *built.shape[1:])
-
-
-def dense_bytes(weight_map: WeightMap, shapes: Shapes, dense_format: str) -> int:
-    """Bytes of the dense file."""
-    total = 0
-    for tensor in weight_map.dense.values():
-        shape = built_shape(tensor, shapes)
-        format = tensor.format or dense_format
-        size = packed_bytes(shape[0], shape[1], format) if tensor.packed else 4 * int(np.prod(shape))
-        total += -(-size // 64) * 64
-    return total
-
-
-def sized(geometry: Geometry, bank_stride: int, dense: int) -> Geometry:
-    """`geometry` with the sizes filled in that depend on formats."""
-    bank = bank_stride * geometry.experts * geometry.moe_layers
-    return replace(geometry, expert_bytes=bank_stride, bank_bytes=bank, dense_bytes=dense)
 
 
 def plain_tokenizer(vocab_size: int) -> Tokenizer:

@@ -1,4 +1,4 @@
-"""List, pull, import and verify models"""
+"""List, pull, import, convert and verify models; say which fit"""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import argparse
 from ftagent.context import Context
 
 PASS_THROUGH = True
-ACTIONS = ("ls", "show", "pull", "import", "verify", "synth", "tiny-hybrid")
+ACTIONS = ("ls", "show", "fit", "pull", "import", "convert", "verify", "synth", "tiny-hybrid")
+WRITING = ("pull", "import", "convert", "synth", "tiny-hybrid")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "ft models ls|show|pull|import|verify|synth|tiny-hybrid [arguments]"
+    parser.usage = f"ft models {'|'.join(ACTIONS)} [arguments]"
     parser.epilog = (
         "examples:\n"
         "  ft models ls                                 what is here (--json)\n"
+        "  ft models fit                                which known models suit this machine\n"
         "  ft models pull smollm2-moe                   make the default model\n"
-        "  ft models import ./checkpoint --name mine    convert a safetensors folder\n"
+        "  ft models pull openai/gpt-oss-20b            get one from the hub, converted on the way\n"
+        "  ft models import --list                      what Ollama, LM Studio and the hub's cache hold\n"
+        "  ft models import ./checkpoint --name mine    convert a safetensors folder or a GGUF file\n"
+        "  ft models convert mine mine-q4 --format q4_0\n"
     )
     parser.add_argument("action", choices=ACTIONS)
     parser.add_argument("--models-dir", metavar="DIR", help="default: ft's own data folder")
@@ -28,6 +33,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     settings = context.settings({"models_dir": args.models_dir})
     models_dir = context.models_dir(settings)
-    if args.action in ("pull", "import", "synth", "tiny-hybrid"):
+    if args.action in WRITING:
         ensure(models_dir.resolve())  # may be a link to a larger disk
-    return run_engine_tool(context.env, "models", args.action, *args.rest, "--models-dir", str(models_dir))
+    # What opens closed repositories; no other credential reaches the engine.
+    kept = ("HF_TOKEN",) if args.action == "pull" else ()
+    wanted = [args.action, *args.rest, "--models-dir", str(models_dir)]
+    return run_engine_tool(context.env, "models", *wanted, keep=kept)
