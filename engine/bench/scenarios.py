@@ -74,6 +74,7 @@ class Scenario:
     echo: Mapping[str, str] = field(default_factory=dict)
     wire: Mapping[str, Any] = field(default_factory=dict)
     keep: tuple[Mapping[str, Any], ...] = ()
+    side: tuple[Mapping[str, Any], ...] = ()
     preserve_thinking: bool = True
     counted: str = ""
     canonical: Callable[[Conversation], Conversation] = lambda conversation: conversation
@@ -89,6 +90,7 @@ class Scenario:
             "echo": echo,
             "rule": list(self.rules(sizes)),
             "keep": [*KEEP, *self.keep],
+            "side": list(self.side),
         }
 
 
@@ -346,9 +348,11 @@ SCENARIOS = (
                 "known": "reply",
                 "params": {"instruction_re": f"^{INSTRUCTION} ", "summary": f"{SUMMARY_HEAD} {{summary}}"},
                 "when": f"total >= {sizes.compact_over}",
+                "applies": "next_user_turn",
                 "tail": {"min_messages": sizes.keep_messages, "place": "after_summary"},
             },
         ),
+        side=({"kind": "compaction", "match": {"last_block_re": f"^{INSTRUCTION} "}, "head": "session"},),
     ),
     Scenario(
         "volatile_header",
