@@ -108,7 +108,9 @@ def write(path: Path, oracle: Any, arch: str) -> None:
     writer.add_block_count(config.num_hidden_layers)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_token_list([f"t{i}" for i in range(config.vocab_size)])
@@ -127,7 +129,6 @@ def write(path: Path, oracle: Any, arch: str) -> None:
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if rope["rope_type"] == "llama3":
-        head_dim = config.hidden_size // config.num_attention_heads
         plain = 1 / rope["rope_theta"] ** (torch.arange(0, head_dim, 2).float() / head_dim)
         writer.add_tensor("rope_freqs.weight", (plain / ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")[0]).numpy())
     if arch == "qwen35moe":
