@@ -48,24 +48,23 @@ class DiskTicket:
         self._first, self._last = 0.0, 0.0
 
     def wait(self, i: int) -> None:
+        """See fetch.Ticket; also for all experts named before, whichever way round they arrive."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended[i])
-        if (error := self._errors[i]) is not None:
-            raise error
+            self._changed.wait_for(lambda: all(self._ended[: i + 1]))
+        self._raise(i + 1)
 
     def wait_all(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._open == 0)
-        for error in self._errors:
-            if error is not None:
-                raise error
-
-    def ready(self, i: int) -> bool:
-        """Whether `wait(i)` would return, or raise, at once."""
-        return self._ended[i]
+        self._raise(len(self._errors))
 
     def span(self) -> tuple[float, float]:
         return self._first, self._last
+
+    def _raise(self, n: int) -> None:
+        for error in self._errors[:n]:
+            if error is not None:
+                raise error
 
     def end(self, i: int, error: Exception | None, began: float) -> None:
         """Called by the reader of the i-th expert."""

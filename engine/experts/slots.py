@@ -96,12 +96,16 @@ class SlotTable:
         """Forget what these slots hold and use them no more. Raises ValueError while bytes are on their way into one."""
         if self.pinned[slots].any():
             raise ValueError("a slot is being filled")
+        self.drop(slots)
+        self.offered[slots] = False
+        self.slots = int(np.count_nonzero(self.offered))
+
+    def drop(self, slots: Ids) -> None:
+        """Forget what these slots hold; they stay on offer. For slots whose filling failed."""
         held = self.holder[slots]
         self.slot_of.reshape(-1)[held[held >= 0]] = -1
         self.holder[slots] = -1
         self.worth[slots] = -np.inf
-        self.offered[slots] = False
-        self.slots = int(np.count_nonzero(self.offered))
 
     def cool(self, slots: Ids) -> None:
         """What these slots hold goes before everything else that was used, until it is used again."""

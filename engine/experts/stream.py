@@ -53,6 +53,9 @@ class Stream:
             try:
                 coming.ticket.wait_all()
                 self._rates.filled(coming.fills * self._fetcher.bytes_per_expert, coming.ticket.span())
+            except BaseException:
+                self._table.drop(coming.slots)
+                raise
             finally:
                 self._table.pinned[coming.slots] = False
         self._last_layer, self._last_time = layer, now

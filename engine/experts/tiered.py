@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -130,10 +131,27 @@ class Tiered:
         if self.split is not None:
             self._note_reuse(self.split, admitted)
         ticket = self.fetcher.start(layer, admitted.experts[fills].tolist(), admitted.slots[fills].tolist())
+        try:
+            return self._serve(layer, x, ids, weights, admitted, ticket)
+        except BaseException:
+            with suppress(Exception):
+                ticket.wait_all()  # nothing may write into slots that are given away again
+            self.table.drop(admitted.slots[fills])
+            raise
+
+    def _serve(
+        self,
+        layer: int,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        admitted: Admission,
+        ticket: Ticket,
+    ) -> torch.Tensor:
         streaming = self.stream.pays(layer, len(x), len(admitted.experts))
         if streaming:
             self.stream.ahead(layer)
-        if misses:
+        if admitted.misses:
             out = self._branches(layer, x, ids, weights, admitted, ticket)
         else:
             start = self.device.clock.now()

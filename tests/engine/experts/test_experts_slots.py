@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.experts.policy import POLICIES, Frequency, Recency
@@ -38,6 +38,7 @@ def rows_of(routed: list[int]) -> np.ndarray:
     return np.array(routed, dtype=np.int32).reshape(-1, 1)
 
 
+@settings(deadline=None)
 @given(steps, st.sampled_from(sorted(POLICIES)))
 def test_admission_never_evicts_what_it_uses_and_counts_are_exact(stream, policy):
     table = SlotTable(LAYERS, EXPERTS, SLOTS, POLICIES[policy](LAYERS, EXPERTS))
@@ -65,6 +66,7 @@ actions = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(actions, st.integers(0, 4) | st.none())
 def test_slots_never_lie_whatever_is_admitted_pinned_or_withdrawn(stream, fills_allowed):
     table = SlotTable(LAYERS, EXPERTS, SLOTS)
