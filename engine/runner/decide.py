@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from engine.device.clock import Clock
 from engine.experts.executor import Executor
 from engine.layers.decoder import Decoder
 from engine.layers.moe import Moe
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 WARM_STEPS, STEPS = 12, 12
 LIMIT_S = 2.0  # for one candidate
-CLEARLY = 1.02  # a later candidate must be this much faster, because the order is by what will be better with use
+CLEARLY = 1.02  # a later candidate must be this much faster, since earlier ones are simpler
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,20 @@ def install(model: Decoder, experts: Executor) -> None:
 
 
 def decide(
-    model: Decoder, candidates: list[str], make: Callable[[str], Executor], decode: Callable[[int], None]
+    model: Decoder,
+    candidates: list[str],
+    make: Callable[[str], Executor],
+    decode: Callable[[int], None],
+    clock: Clock,
 ) -> tuple[Executor, Decision]:
-    """Decode a little with each candidate, and leave the fastest installed. `decode(i)` computes the i-th next token."""
+    """Decode a little with each candidate, and leave the fastest installed. `decode(i)` computes the i-th next token;
+    the 0th is a whole chunk, which warms slots."""
     rates: dict[str, float] = {}
     for name in candidates:
         experts = make(name)
         install(model, experts)
         try:
-            rates[name] = _rate(decode)
+            rates[name] = _rate(decode, clock)
         finally:
             experts.close()
     best = candidates[0]
@@ -67,17 +72,14 @@ def decide(
     return chosen, decision
 
 
-def _rate(decode: Callable[[int], None]) -> float:
-    start = time.perf_counter()
-    done = 0
-    for done in range(1, WARM_STEPS + 1):
+def _rate(decode: Callable[[int], None], clock: Clock) -> float:
+    decode(0)
+    start, first = clock.now(), 1
+    for done in range(1, WARM_STEPS + STEPS + 1):
         decode(done)
-        if time.perf_counter() - start > LIMIT_S / 2:
+        spent = clock.now() - start
+        if done == WARM_STEPS or (first == 1 and spent > LIMIT_S / 2):
+            start, first = clock.now(), done + 1
+        elif spent > LIMIT_S / 2:
             break
-    start, first = time.perf_counter(), done
-    while done < first + STEPS:
-        done += 1
-        decode(done)
-        if time.perf_counter() - start > LIMIT_S / 2:
-            break
-    return (done - first) / (time.perf_counter() - start)
+    return (done + 1 - first) / max(clock.now() - start, 1e-9)

@@ -120,12 +120,13 @@ def warm_up(loaded: Loaded) -> None:
 
 
 def _decide(loaded: Loaded, tiers: Tiers) -> tuple[Executor, Decision]:
-    with _Borrowed(loaded, min(64, loaded.plan.window_tokens)) as borrowed:
+    rows = min(loaded.plan.chunk_tokens, loaded.plan.window_tokens)
+    with _Borrowed(loaded, rows) as borrowed:
 
         def decode(i: int) -> None:
-            loaded.runner.warm_up([borrowed.slice(i % borrowed.tokens, 1, 7919 * i)])
+            loaded.runner.warm_up([borrowed.slice(i % rows, 1, 7919 * i) if i else borrowed.slice(0, rows)])
 
-        return decide(loaded.runner.model, tiers.candidates(), tiers.make, decode)
+        return decide(loaded.runner.model, tiers.candidates(), tiers.make, decode, tiers.device.clock)
 
 
 class _Borrowed:

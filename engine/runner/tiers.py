@@ -42,6 +42,7 @@ class Tiers:
     experts: int
     top_k: int
     files: list[Path]
+    sums: list[tuple[int, ...]]  # of the files' experts, CRC-32; empty where the manifest has none
     bank: Bank | None
     slots: npt.NDArray[np.int64]
     profile: Profile = UNKNOWN
@@ -63,9 +64,9 @@ class Tiers:
         return tiered
 
     def candidates(self) -> list[str]:
-        """Backends that are worth a try where the choice is left to us, the likeliest first."""
+        """Backends that are worth a try where the choice is left to us, the simplest first."""
         whole = ["fused"] if len(self.slots) >= self.layers * self.experts else []
-        return [*whole, "hybrid", "offload", "cpu"]
+        return [*whole, "offload", "cpu", "hybrid"]
 
     def _fetcher(self) -> Fetcher:
         if self.bank is not None:
@@ -102,6 +103,7 @@ def open_tiers(
         files[0].experts,
         manifest.geometry.top_k,
         [manifest.path(file.file) for file in files],
+        [file.expert_crc32 for file in files],
         bank,
         np.array(offsets, dtype=np.int64) + arena.data_ptr(),
         Profiles(options.profiles).find(shape, device) or UNKNOWN,
