@@ -1,4 +1,7 @@
-"""Run a benchmark and keep its rows: `python bench/keep.py decode [arguments]` writes bench/results/decode.json."""
+"""Run a benchmark and keep its rows: `python bench/keep.py NAME [arguments]` writes bench/results/NAME.json.
+
+NAME is a script beside this one, or a benchmark of the engine's own: `python bench/keep.py prefix --traces tests/prefix/traces`.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,28 @@ from pathlib import Path
 
 import report
 
+from engine.bench import runs
+
+HERE = Path(__file__).parent
+HARNESSES = HERE.parent / "harnesses"
+
+
+def command(name: str) -> list[str]:
+    """How a benchmark is started, without its arguments. Raises SystemExit for one that does not exist."""
+    script = HERE / f"{name}.py"
+    if script.exists():
+        return [sys.executable, str(script)]
+    if name not in runs.MODULES:
+        sys.exit(f"keep: there is no benchmark {name!r}")
+    more = ["--declarations", str(HARNESSES)] if name == "prefix" else []
+    return [*runs.command(name), *more]
+
 
 def main() -> int:
+    if len(sys.argv) < 2:
+        sys.exit("usage: python bench/keep.py NAME [arguments]")
     name, arguments = sys.argv[1], sys.argv[2:]
-    script = Path(__file__).parent / f"{name}.py"
-    run = subprocess.run(
-        [sys.executable, str(script), "--json", *arguments], stdout=subprocess.PIPE, text=True, check=True
-    )
+    run = subprocess.run([*command(name), "--json", *arguments], stdout=subprocess.PIPE, text=True, check=True)
     path = report.keep(name, json.loads(run.stdout), settings={"arguments": arguments})
     print(f"kept {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return 0

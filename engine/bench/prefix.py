@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 import tomllib
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from engine.bench import traces
 from engine.bench.bound import on_demand
+from engine.bench.peers import PEERS, Sent, computed
 from engine.bench.rows import hand_on
 from engine.bench.scenarios import QUICK, SCENARIOS, Scenario, Sizes
 from engine.bench.simulate import PREFILL_PER_S, Machine, Result, simulate
@@ -38,6 +40,28 @@ def run(
     made = language(scenario.preserve_thinking)
     policy = EditPolicy.compose(scenario.declared(sizes), made.template, "1")
     return simulate(scenario.asks(sizes), made, policy, machine, anticipate, tool_s)
+
+
+def as_sent(scenario: Scenario, sizes: Sizes) -> list[tuple[str, Sent]]:
+    """(line, request) of a session as an engine without declarations gets it."""
+    made = language(scenario.preserve_thinking)
+    sent = []
+    for ask in scenario.asks(sizes):
+        prompt = made.render(ask.conversation)
+        users = [m for m, message in enumerate(ask.conversation.messages) if message.role == "user"]
+        starts = tuple(min(s.start for s in prompt.spans if s.message == m) for m in users)
+        reply = made.script_tokens(ask.reply, ask.conversation)
+        sent.append((ask.line, Sent(array("I", prompt.tokens), array("I", reply), starts)))
+    return sent
+
+
+def peer_rows(scenario: Scenario, sizes: Sizes, least: int) -> Iterator[Row]:
+    """What the models of other engines compute."""
+    sent = as_sent(scenario, sizes)
+    for name in PEERS:
+        tokens = computed(name, [request for _, request in sent])
+        counted = [n for n, (line, _) in zip(tokens, sent, strict=True) if scenario.counted in ("", line)]
+        yield row(f"prefix.{scenario.name}.modelled_{name}", sum(counted), baseline=least, samples=len(counted))
 
 
 def bound(scenario: Scenario, sizes: Sizes) -> int:
@@ -69,6 +93,7 @@ def scenario_rows(scenario: Scenario, sizes: Sizes, machine: Machine) -> Iterato
         yield from _timed_rows(name, timed, line, tool_s, least)
     live = max(exact.live, coarse.live, ahead.live)
     yield row(f"{name}.checkpoints", live, "checkpoints", machine.checkpoints)
+    yield from peer_rows(scenario, sizes, least)
 
 
 def _timed_rows(name: str, timed: Result, line: str, tool_s: float, least: int) -> Iterator[Row]:

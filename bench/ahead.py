@@ -1,0 +1,197 @@
+"""What work ahead costs a running decode: `python bench/ahead.py [--json] [--quick]`.
+
+One session decodes without a pause while another asks again and again. After half of its answers something is left to compute
+ahead, which waits for the machine to be idle; after the others, answers to raw text, nothing is. The decode's speed is measured
+behind each answer, in turns, on one engine: what differs is the prediction made beside it and the work that waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from engine.bench.rows import row, show
+
+READY_S = 180.0
+PROMPT_WORDS = 1500  # of the session that asks
+SETTLE_S = 0.05  # the answer's own last step
+
+
+@contextmanager
+def engine(model: str, models_dir: Path, threads: int) -> Iterator[httpx.Client]:
+    """A client of an engine of our own that computes ahead, with its admin token."""
+    with tempfile.TemporaryDirectory(prefix="ft-bench-") as folder:
+        run = Path(folder) / "run"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [sys.executable, "-P", "-m", "engine", "serve", "--model", model, "--models-dir", str(models_dir)]
+        command += ["--runtime-dir", str(run), "--port", str(port), "--kv", "16k", "--threads", str(threads)]
+        command += ["--anticipate", "on", "--log", str(Path(folder) / "engine.log")]
+        with (Path(folder) / "output").open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            try:
+                yield _client(run / "engine.json", port, process)
+            finally:
+                for _ in range(2):  # the second one skips the drain
+                    process.terminate()
+                    time.sleep(0.2)
+                process.wait(30)
+
+
+def _client(record: Path, port: int, process: subprocess.Popen[bytes]) -> httpx.Client:
+    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + READY_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if record.exists():
+            token = json.loads(record.read_text())["admin_token"]
+            client = httpx.Client(
+                base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=READY_S, trust_env=False
+            )
+            try:
+                if client.get("/ready").status_code == 200:
+                    return client
+            except httpx.TransportError:
+                pass
+        time.sleep(0.1)
+    sys.exit("ahead: the engine did not become ready")
+
+
+class Decode:
+    """A reply that goes on for as long as it is measured; a thread notes when each piece of it arrives."""
+
+    def __init__(self, client: httpx.Client, tokens: int) -> None:
+        script = {"turns": [{"blocks": [{"text": " the" * tokens}]}]}
+        self._client, self._session = client, session(client, script=script)
+        self._arrived: list[float] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        while len(self._arrived) < 8:
+            time.sleep(0.01)
+
+    def _read(self) -> None:
+        body = {"messages": [{"role": "user", "content": "go on"}], "stream": True, "max_tokens": 15_000}
+        body["tools"] = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+        with self._client.stream("POST", chat(self._session), json=body, headers=bearer(self._session)) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: {") and '"content"' in line:
+                    self._arrived.append(time.perf_counter())
+                if self._stop.is_set():
+                    return
+
+    def rate(self, tokens: int) -> float:
+        """Tokens per second over the next `tokens`."""
+        first = len(self._arrived)
+        while len(self._arrived) <= first + tokens:
+            if not self._thread.is_alive():
+                sys.exit("ahead: the reply that was measured has ended")
+            time.sleep(0.002)
+        return tokens / (self._arrived[first + tokens] - self._arrived[first])
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+
+def session(client: httpx.Client, **fields: Any) -> dict[str, Any]:
+    return client.post("/v1/sessions", json={"harness": "bench", **fields}).raise_for_status().json()  # type: ignore[no-any-return]
+
+
+def chat(session: dict[str, Any]) -> str:
+    return f"/s/{session['id']}/v1/chat/completions"
+
+
+def bearer(session: dict[str, Any]) -> dict[str, str]:
+    return {"authorization": f"Bearer {session['token']}"}
+
+
+class Asker:
+    """The other session. Each question goes on from the last one, so that little of it has to be computed."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client, self._session = client, session(client)
+        self._history = [{"role": "user", "content": " word" * PROMPT_WORDS}]
+
+    def ask(self) -> None:
+        """Something is left to compute ahead behind the answer."""
+        before = self.submitted()
+        body = {"messages": self._history, "max_tokens": 2}
+        answer = self._client.post(chat(self._session), json=body, headers=bearer(self._session)).raise_for_status()
+        self._history.append(answer.json()["choices"][0]["message"])
+        self._history.append({"role": "user", "content": "and then?"})
+        deadline = time.monotonic() + 10
+        while self.submitted() == before:
+            if time.monotonic() > deadline:
+                sys.exit("ahead: nothing was computed ahead")
+            time.sleep(0.01)
+
+    def ask_raw(self) -> None:
+        """The same amount of text; nothing is known of what follows."""
+        body = {"prompt": " word" * PROMPT_WORDS, "max_tokens": 2}
+        path = f"/s/{self._session['id']}/v1/completions"
+        self._client.post(path, json=body, headers=bearer(self._session)).raise_for_status()
+
+    def submitted(self) -> int:
+        return int(self._client.get("/v1/stats").json()["anticipation"]["submitted"])
+
+    def pending(self) -> int:
+        return int(self._client.get("/v1/stats").json()["at_worker"])
+
+
+def measure(client: httpx.Client, rounds: int, tokens: int) -> list[dict[str, Any]]:
+    asker = Asker(client)
+    asker.ask_raw()
+    asker.ask()
+    decode = Decode(client, 2 * (rounds + 2) * (tokens + 200))
+    with_work, without = [], []
+    for round_ in range(rounds + 1):
+        asker.ask_raw()
+        time.sleep(SETTLE_S)
+        quiet = decode.rate(tokens)
+        asker.ask()
+        waiting = asker.pending() - 1
+        time.sleep(SETTLE_S)
+        busy = decode.rate(tokens)
+        if waiting < 1:
+            sys.exit("ahead: the work ahead did not wait for the decode")
+        if round_:  # the first one warms up
+            without.append(quiet)
+            with_work.append(busy)
+    decode.end()
+    slower = statistics.median(b / q for b, q in zip(with_work, without, strict=True))
+    made = row("ahead.decode", "tokens/s", with_work, without)
+    return [made, row("ahead.slowdown", "share", [1 - slower], samples=rounds)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-moe", help="name in --models-dir")
+    parser.add_argument("--models-dir", type=Path, default=Path.home() / ".local/share/ft/models")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--tokens", type=int, default=48, help="of the decode in each half of a round")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--quick", action="store_true", help="5 rounds instead of 21")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    with engine(args.model, args.models_dir, args.threads) as client:
+        rows = measure(client, args.rounds or (5 if args.quick else 21), args.tokens)
+    show(rows, args.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
