@@ -49,10 +49,17 @@ def nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """4-bit codes [groups * 16, blocks, 32] -> [groups, blocks, 256]: four vectors of 16 lanes; vector j holds inputs 8j…8j+7,
     lane r is row r; bits 4i are input 8j+2i, bits 16+4i input 8j+2i+1."""
     rows, blocks, _ = codes.shape
-    # Input 8j + 4a + 2b + o lies in nibble b of byte 2o + a.
-    parts = codes.reshape(rows // GROUP, GROUP, blocks, 4, 2, 2, 2)
-    lanes = parts[..., 0, :] | (parts[..., 1, :] << np.uint8(4))  # [groups, 16, blocks, j, a, o]
-    return np.ascontiguousarray(lanes.transpose(0, 2, 3, 1, 5, 4)).reshape(-1, blocks, CODES_4BIT_BYTES)
+    eights = np.ascontiguousarray(codes).view(np.uint64)  # [rows, blocks, 4], input 8j + i in bits 8i
+    lanes = _every_second(eights) | (_every_second(eights >> np.uint64(8)) << np.uint64(16))
+    groups = lanes.astype(np.uint32).reshape(rows // GROUP, GROUP, blocks, 4).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(groups).view(np.uint8).reshape(-1, blocks, CODES_4BIT_BYTES)
+
+
+def _every_second(eights: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The 4-bit codes in bits 0, 16, 32 and 48, moved to bits 0, 4, 8 and 12."""
+    spread = eights & np.uint64(0x000F000F000F000F)
+    pairs = (spread | (spread >> np.uint64(12))) & np.uint64(0x000000FF000000FF)
+    return (pairs | (pairs >> np.uint64(24))) & np.uint64(0xFFFF)
 
 
 def unnibbles(data: NDArray[np.uint8]) -> NDArray[np.uint8]:

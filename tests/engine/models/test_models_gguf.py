@@ -27,6 +27,7 @@ ARCHS = {
     "gpt_oss": "gpt-oss",
     "qwen3_5_moe": "qwen35moe",
 }
+HYBRIDS = ("qwen35moe", "qwen3next")
 # What the metadata cannot say: windows of their own, layers in an order of their own, biases llama.cpp does not expect.
 INEXPRESSIBLE = ("qwen3_moe/dense-between", "gpt_oss/own-order", "qwen3_5_moe/multimodal", "llama/biases")
 Tensors = Iterator[tuple[str, torch.Tensor]]
@@ -37,7 +38,7 @@ def permuted(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return weight.reshape(heads, 2, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def tiled(tensor: torch.Tensor, config: Any, dim: int, size: int) -> torch.Tensor:
+def _tiled(tensor: torch.Tensor, config: Any, dim: int, size: int) -> torch.Tensor:
     """llama.cpp's order of value heads of `size` along `dim`: first ones of all key heads, then second ones, …"""
     keys, values = config.linear_num_key_heads, config.linear_num_value_heads
     whole = tensor.movedim(dim, 0)
@@ -57,8 +58,11 @@ def stored(state: dict[str, torch.Tensor], arch: str, config: Any) -> Tensors:
         if arch == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             tensor = permuted(tensor, heads)
-        if arch == "qwen35moe":
-            name, tensor = hybrid(name, tensor, config)
+        if arch in HYBRIDS:
+            if name.endswith(("in_proj_a.weight", "in_proj_b.weight")) and arch == "qwen3next":
+                yield from stored_pair(name, state, layer, config)
+                continue
+            name, tensor = hybrid(name, tensor, config, arch == "qwen35moe")
         name = f"{name}.weight" if name.endswith("sinks") else name
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert found is not None, name
@@ -78,8 +82,21 @@ def stored_experts(name: str, tensor: torch.Tensor, layer: str, oai: bool) -> Te
     yield f"blk.{layer}.ffn_up_exps.{suffix}", up
 
 
-def hybrid(name: str, tensor: torch.Tensor, config: Any) -> tuple[str, torch.Tensor]:
-    """Qwen3.5's tensors as llama.cpp keeps them."""
+def stored_pair(name: str, state: dict[str, torch.Tensor], layer: str, config: Any) -> Tensors:
+    """Qwen3-Next has one matrix for both: for each key head its value heads' rows of b, then those of a."""
+    if name.endswith("in_proj_b.weight"):
+        b, a = state[name], state[name.replace("in_proj_b", "in_proj_a")]
+        keys = config.linear_num_key_heads
+        both = torch.stack([b.reshape(keys, -1, b.shape[1]), a.reshape(keys, -1, a.shape[1])], dim=1)
+        yield f"blk.{layer}.ssm_ba.weight", both.reshape(-1, b.shape[1])
+
+
+def hybrid(name: str, tensor: torch.Tensor, config: Any, tile: bool) -> tuple[str, torch.Tensor]:
+    """The tensors of Qwen3.5, or with `tile` off of Qwen3-Next, as llama.cpp keeps them."""
+
+    def tiled(tensor: torch.Tensor, config: Any, dim: int, size: int) -> torch.Tensor:
+        return _tiled(tensor, config, dim, size) if tile else tensor
+
     size, first = config.linear_value_head_dim, 2 * config.linear_num_key_heads * config.linear_key_head_dim
     if name.endswith("A_log"):
         return name, tiled(-tensor.exp(), config, 0, 1)
@@ -131,7 +148,7 @@ def write(path: Path, oracle: Any, arch: str) -> None:
     if rope["rope_type"] == "llama3":
         plain = 1 / rope["rope_theta"] ** (torch.arange(0, head_dim, 2).float() / head_dim)
         writer.add_tensor("rope_freqs.weight", (plain / ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")[0]).numpy())
-    if arch == "qwen35moe":
+    if arch in HYBRIDS:
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
         writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
         writer.add_ssm_state_size(config.linear_key_head_dim)
@@ -166,9 +183,10 @@ def arch(checkpoint, request) -> str:
 
 
 def test_a_gguf_file_computes_what_the_checkpoint_computes(checkpoint, arch, tmp_path):
-    write(tmp_path / "m.gguf", checkpoint.oracle, arch)
-    loaded = served(GgufSource(tmp_path / "m.gguf"), tmp_path)
     tokens = checkpoint.tokens(60, seed=4)
     with torch.inference_mode():
         expected = checkpoint.oracle(input_ids=torch.tensor([tokens])).logits[0]
-    torch.testing.assert_close(alone(loaded, tokens, [60]), expected, atol=1e-4, rtol=0)
+    for name in HYBRIDS if arch in HYBRIDS else [arch]:
+        write(tmp_path / "m.gguf", checkpoint.oracle, name)
+        loaded = served(GgufSource(tmp_path / "m.gguf"), tmp_path / name)
+        torch.testing.assert_close(alone(loaded, tokens, [60]), expected, atol=1e-4, rtol=0)
