@@ -222,9 +222,13 @@ def as_error(failure: Exception) -> FtError:
 
 def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
     """Load the real model. Imports torch."""
+    from engine.device.cores import claim
     from engine.prompt.grammar import Matcher, load_tokenizer
     from engine.runner.load import load
 
+    cores = claim(config.threads)
+    if cores.warning:
+        log.warning("%s", cores.warning)
     loaded = load(config.model_dir, plan, config.threads, progress, options=config.options)
     manifest, experts = loaded.manifest, loaded.experts
     vocab_size = manifest.geometry.vocab_size
@@ -236,7 +240,10 @@ def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
     def expert_counts() -> tuple[int, int]:
         return (0, 0) if experts is None else (sum(experts.hits), sum(experts.misses))
 
-    return Engine(loaded.pools, loaded.runner, vocab_size, matcher, expert_counts, loaded.report)
+    def report() -> dict[str, Any]:
+        return {**loaded.report(), "cores": {**asdict(cores), "warning": cores.warning}}
+
+    return Engine(loaded.pools, loaded.runner, vocab_size, matcher, expert_counts, report)
 
 
 def serve(config: WorkerConfig, load: Load = load_engine) -> int:

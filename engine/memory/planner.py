@@ -188,6 +188,11 @@ def _experts(geometry: Geometry, settings: Settings) -> _Experts:
     if backend == "cpu":
         return _Experts(backend, 0, "ram")
     if backend == "fused":
+        if settings.moe_slots not in (None, every):
+            raise Unsupported(
+                f"The backend 'fused' has a slot for each of {every} experts, not {settings.moe_slots}.",
+                "Leave --moe-slots out, or use --moe-backend hybrid.",
+            )
         return _Experts(backend, every, "ram")
     wish = settings.moe_slots or min(every, max(2 * geometry.experts, every // 4))
     return _Experts(backend, wish, "ram", fill_device=settings.moe_slots is None)

@@ -66,6 +66,7 @@ def snapshot(
         "experts": {**run.get("experts", {}), "hits": experts[0], "misses": experts[1], "slots": slots},
         "arena": {"slab_bytes": pools.arena.slab_bytes, "slabs": pools.arena.map()},
         "memory": run.get("memory"),
+        "cores": run.get("cores"),
         "plan": {"tenants": plan.tenants, "total_bytes": plan.total_bytes, "available_bytes": plan.available_bytes},
         "settings": {
             "window_tokens": plan.window_tokens,

@@ -142,7 +142,6 @@ def test_slots_are_given_where_they_are_used_and_nowhere_else():
         ("cpu", "offload", 7),
         ("cpu", "hybrid", 7),
         ("emulated", "cpu", 0),
-        ("emulated", "fused", every),
         ("emulated", "offload", 7),
         ("emulated", "hybrid", 7),
         ("emulated", "auto", 7),
@@ -151,6 +150,9 @@ def test_slots_are_given_where_they_are_used_and_nowhere_else():
         assert (plan.moe_slots, plan.bank) == (slots, "ram"), (device, backend)
         assert plan.moe_backend == ("cpu" if (device, backend) == ("cpu", "auto") else backend)
         assert bool(plan.tenants["experts"]) == bool(slots)
+    assert make(available=64 * GIB, device="emulated", moe_backend="fused").moe_slots == every
+    with pytest.raises(Unsupported, match="a slot for each of 240 experts, not 7"):
+        make(device="emulated", moe_backend="fused", moe_slots=7)
 
 
 def test_less_memory_than_the_experts_take_means_reading_them_from_disk():

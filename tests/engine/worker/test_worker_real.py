@@ -144,3 +144,38 @@ def test_a_truncated_bank_is_named(wire, models_dir, tmp_path):
     failed = w.until(is_state("failed", "ready"))[-1]
     assert failed["state"] == "failed" and failed["code"].startswith("FT-E0510") and bank.name in failed["message"]
     assert w.process.wait(10) == 5
+
+
+EXPERT_BYTES = 24576  # of tiny-hybrid
+NOT_USED = "not used here"
+
+
+@pytest.mark.parametrize(
+    ("asked", "effective"),
+    [
+        (["--moe-slots", "9", "--device-memory", "1g"], {"moe_backend": "cpu", "moe_slots": NOT_USED, "device_memory": NOT_USED}),
+        (["--moe-backend", "offload", "--moe-slots", "9"], {"moe_backend": "offload", "moe_slots": 9}),
+        (
+            ["--host-memory", str(7 * EXPERT_BYTES), "--activations", "f32"],
+            {"moe_backend": "offload", "moe_slots": 7, "host_memory": 7 * EXPERT_BYTES, "activations": "f32"},
+        ),
+        (
+            ["--device", "emulated", "--moe-backend", "hybrid", "--moe-slots", "11", "--emulate-fill-gbs", "3"],
+            {"device": "emulated", "moe_backend": "hybrid", "moe_slots": 11, "emulate_fill_gbs": 3.0},
+        ),
+        (
+            ["--device", "emulated", "--moe-backend", "fused", "--device-memory", "512m"],
+            {"moe_backend": "fused", "moe_slots": 64, "device_memory": 512 << 20},
+        ),
+    ],
+)  # fmt: skip
+def test_every_pool_is_what_was_asked_or_said_to_be_unused(wire, models_dir, asked, effective):
+    w = started(wire("--model", str(models_dir / "tiny-hybrid"), "--kv", "2k", "--threads", "2", *asked))
+    reply, _ = w.ask("a", list(range(40)))
+    assert reply
+    w.send({"t": "stats", "n": 1})
+    data = w.until(lambda m: m["t"] == "stats")[-1]["data"]
+    assert {key: data["settings"][key] for key in effective} == effective
+    assert data["settings"]["kv_tokens"] == 2048
+    assert data["memory"]["planned_bytes"] == data["plan"]["total_bytes"]
+    assert data["experts"]["watch"]["slow"] is False
