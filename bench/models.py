@@ -68,15 +68,22 @@ def pair(name: str, shape: Shape, format: str, work: Path, keep: bool) -> Iterat
             peer_models.write(part, shape, format)
             part.rename(made.gguf)
         if not made.directory.exists():
-            _import(made.gguf, work, model)
+            _import(made.gguf, work, model, format)
         yield made
     finally:
         if not keep:
             made.gguf.unlink(missing_ok=True)
-            shutil.rmtree(made.directory, ignore_errors=True)
+            remove(made.directory)
 
 
-def _import(source: Path, models_dir: Path, name: str) -> None:
+def remove(directory: Path) -> None:
+    """Delete a model directory and the lock beside it."""
+    shutil.rmtree(directory, ignore_errors=True)
+    (directory.parent / f".{directory.name}.lock").unlink(missing_ok=True)
+
+
+def _import(source: Path, models_dir: Path, name: str, format: str) -> None:
+    """In the formats the file has, so that every matrix keeps its values."""
     command = [sys.executable, "-P", "-m", "engine", "models", "import", str(source), "--name", name]
-    command += ["--models-dir", str(models_dir), "--format", "keep", "--dense-format", "keep"]
+    command += ["--models-dir", str(models_dir), "--format", format, "--dense-format", peer_models.dense_format(format)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -72,9 +72,14 @@ class Tensor:
     per_token: float = 1.0  # share of its bytes that decoding one token reads
 
 
+def dense_format(format: str) -> str:
+    """Of matrices that are no routed experts."""
+    return "bf16" if format == "bf16" else "q8_0"
+
+
 def tensors(shape: Shape, format: str) -> Iterator[Tensor]:
-    """Every tensor of the model with routed experts in `format`; other matrices are bf16 beside bf16 experts, else q8_0."""
-    dense = "bf16" if format == "bf16" else "q8_0"
+    """Every tensor of the model with routed experts in `format`."""
+    dense = dense_format(format)
 
     def matrix(name: str, rows: int, columns: int, of: str = dense, per_token: float = 1.0) -> Tensor:
         return Tensor(name, (rows, columns), of, columns**-0.5, None, per_token)
@@ -162,6 +167,8 @@ def blocks(rng: np.random.Generator, format: str, count: int, std: float) -> Byt
         )
     weights, size = BLOCK[format]
     made = rng.integers(0, 256, size=(count // weights, size), dtype=np.uint8)
+    if format == "q8_0":  # no quantiser makes -128
+        made[:, 2:][made[:, 2:] == 128] = 129
     if format in ("q8_0", "q4_0"):
         spread = rng.uniform(0.7, 1.3, len(made)) * std / {"q8_0": 74, "q4_0": 4.6}[format]
         made[:, :2] = spread.astype(np.float16).view(np.uint8).reshape(-1, 2)
@@ -258,7 +265,7 @@ def _tokenizer(writer: gguf.GGUFWriter, vocab: int) -> None:
     kinds += [int(gguf.TokenType.NORMAL)] * (vocab - len(words))
     words += [f"<filler_{i}>" for i in range(vocab - len(words))]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
+    writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(words)
     writer.add_token_types(kinds)
     writer.add_token_merges(merges)

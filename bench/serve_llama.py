@@ -1,6 +1,7 @@
 """Runs under the peer's own Python: llama.cpp behind one JSON request a line on stdin, one JSON answer a line on stdout.
 
 Requests: {"op": "prefill", "tokens": [...]} starts a new sequence, {"op": "decode", "steps": n} goes on with it, greedily,
+{"op": "feed", "tokens": [...]} too, with given tokens one by one,
 {"op": "logits", "path": file} writes those of the last token as raw fp32, {"op": "faults"} counts this process's page faults.
 Both timed ones answer {"seconds": ..., "tokens": [...]}: `seconds` holds llama.cpp alone, no JSON and no sampling.
 """
@@ -54,6 +55,9 @@ class Session:
             made.append(self._next)
         return {"seconds": seconds, "tokens": made}
 
+    def feed(self, tokens: list[int]) -> dict[str, Any]:
+        return {"seconds": sum(self._run([token]) for token in tokens), "tokens": tokens}
+
     def logits(self, path: str) -> dict[str, Any]:
         row = api.llama_get_logits_ith(self._context, -1)
         Path(path).write_bytes(ctypes.string_at(row, self._vocab * 4))
@@ -96,6 +100,8 @@ def main() -> None:
             answer = session.prefill(request["tokens"])
         elif request["op"] == "decode":
             answer = session.decode(request["steps"])
+        elif request["op"] == "feed":
+            answer = session.feed(request["tokens"])
         elif request["op"] == "logits":
             answer = session.logits(request["path"])
         else:

@@ -1,6 +1,6 @@
 """Our engine behind the requests of serve_llama.py, without server and scheduler: the runner the worker uses, one sequence.
 
-Besides, {"op": "dram"} reads memory as fast as the same threads can ({"gbs"}), {"op": "profile", "steps": n} tells where the time
+Besides, {"op": "experts"} gives the executor's counters, {"op": "dram"} reads memory as fast as the same threads can ({"gbs"}), {"op": "profile", "steps": n} tells where the time
 of a decode step goes ({"seconds", "operations": {name: seconds}}), {"op": "score", "tokens": [...], "path": file} writes the logits
 behind every token.
 """
@@ -41,7 +41,11 @@ class Session:
 
     def __init__(self, options: argparse.Namespace) -> None:
         settings = Settings(
-            kv_tokens=options.context, max_running=1, chunk_tokens=options.chunk, moe_backend=options.moe_backend
+            kv_tokens=options.context,
+            max_running=1,
+            chunk_tokens=options.chunk,
+            moe_backend=options.moe_backend,
+            host_memory=options.host_memory,
         )
         made = plan_model(options.model, settings)
         loaded = load(options.model, made, options.threads, options=Options(options.activations))
@@ -74,6 +78,17 @@ class Session:
             self._step([self._token], last=True)
             made.append(self._token)
         return {"seconds": time.perf_counter() - start, "tokens": made}
+
+    def feed(self, tokens: list[int]) -> dict[str, Any]:
+        start = time.perf_counter()
+        for token in tokens:
+            self._step([token], last=True)
+        return {"seconds": time.perf_counter() - start, "tokens": tokens}
+
+    def experts(self) -> dict[str, Any]:
+        made = self._loaded.experts
+        assert made is not None, "a model without experts"
+        return {"hits": sum(made.hits), "misses": sum(made.misses), **made.report()}
 
     def dram(self) -> dict[str, Any]:
         assert self._reader is not None, "started without --dram"
@@ -160,6 +175,9 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=Settings().chunk_tokens)
     parser.add_argument("--activations", choices=("auto", "f32", "bf16"), default="auto")
     parser.add_argument("--moe-backend", default="auto")
+    parser.add_argument(
+        "--host-memory", type=int, help="bytes of RAM for experts; fewer than they take: read from disk"
+    )
     parser.add_argument("--dram", action="store_true", help="keep memory at hand to measure its speed")
     options = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")

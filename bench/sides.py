@@ -53,6 +53,10 @@ class Side:
         answer = self.ask({"op": "decode", "steps": steps})
         return answer["seconds"], answer["tokens"]
 
+    def feed(self, tokens: Sequence[int]) -> float:
+        """Seconds that going on with `tokens`, one step each, took."""
+        return float(self.ask({"op": "feed", "tokens": list(tokens)})["seconds"])
+
     def logits(self, path: Path) -> None:
         """Write the last token's logits to `path`, raw fp32."""
         self.ask({"op": "logits", "path": str(path)})
@@ -108,7 +112,7 @@ def add_peer_flag(parser: argparse.ArgumentParser) -> None:
 def find_peer(given: Path | None) -> Path | None:
     """The Python that runs llama.cpp, or None when there is none."""
     if given is not None:
-        return given
+        return None if str(given) == "none" else given
     named = os.environ.get("FT_BENCH_PEER")
     if named:
         return Path(named)

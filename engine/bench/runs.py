@@ -22,11 +22,13 @@ SCHEMA = "ft.bench/1"
 SOURCE = Path(__file__).parents[2]  # of a checkout; an installed package has no bench/ beside it
 MODULES = {
     "prefix": ("engine.bench.prefix", "tokens computed in sessions whose context is edited"),
+    "bw": ("engine.experts.bandwidth", "bandwidth of experts into slots and in place, and the split it implies"),
 }
 SCRIPTS = {  # name -> (file in bench/, one line)
     "decode": ("decode", "tokens per second of one sequence, beside llama.cpp and the memory bound"),
     "prefill": ("prefill", "prompt tokens per second, beside llama.cpp"),
     "experts": ("kernels", "expert kernels of every format, beside a memory reader and the arithmetic peak"),
+    "overlap": ("overlap", "prefill over a slow device, with and without streaming ahead"),
     "split": ("split", "how misses are divided between fetching and computing in place"),
     "disk": ("disk", "experts that do not fit into memory, beside llama.cpp with a mapped file"),
     "load": ("load", "how fast a model is read, and how soon it decodes at full speed"),
