@@ -116,6 +116,8 @@ class SlotTable:
 
         One scan per victim, each a fraction of what partly sorting costs. A kernel would keep its n best in one scan.
         """
+        if not n:
+            return np.empty(0, dtype=np.int64)
         worth = np.where(self.pinned | ~self.offered, np.inf, self.worth)
         worth[used] = np.inf
         victims = np.empty(n, dtype=np.int64)

@@ -21,11 +21,11 @@ DEPTH = 2  # layers that may be on their way at once
 
 @dataclass(slots=True)
 class _Coming:
-    """A layer on its way: all its slots, so that nobody takes one, and how many of them are being filled."""
+    """A layer on its way: all its slots, so that nobody takes one, and those of them that are being filled."""
 
     ticket: Ticket
     slots: npt.NDArray[np.int64]
-    fills: int
+    filled: npt.NDArray[np.int64]
 
 
 class Stream:
@@ -52,9 +52,9 @@ class Stream:
             coming = self._coming.pop(key)
             try:
                 coming.ticket.wait_all()
-                self._rates.filled(coming.fills * self._fetcher.bytes_per_expert, coming.ticket.span())
+                self._rates.filled(len(coming.filled) * self._fetcher.bytes_per_expert, coming.ticket.span())
             except BaseException:
-                self._table.drop(coming.slots)
+                self._table.drop(coming.filled)
                 raise
             finally:
                 self._table.pinned[coming.slots] = False
@@ -93,11 +93,11 @@ class Stream:
                 break
             admitted = table.admit(following, np.arange(self._experts), used=False)
             table.pinned[admitted.slots] = True
-            fills = admitted.fills
+            filled = admitted.slots[admitted.fills]
             ticket = self._fetcher.start(
-                following, admitted.experts[fills].tolist(), admitted.slots[fills].tolist(), ahead=True
+                following, admitted.experts[admitted.fills].tolist(), filled.tolist(), ahead=True
             )
-            self._coming[following] = _Coming(ticket, admitted.slots, missing)
+            self._coming[following] = _Coming(ticket, admitted.slots, filled)
             self.bytes += missing * self._fetcher.bytes_per_expert
         if not free:
             table.pinned[own] = False

@@ -102,3 +102,34 @@ def test_the_second_buffer_can_be_switched_off(made, bank, make_rows):
     chunk(made, bank, make_rows, 128, 1)
     chunk(made, bank, make_rows, 128, 2)
     assert made.stream.bytes == 0
+
+
+class Failing:
+    """A fetcher whose fills that are not urgent never arrive."""
+
+    def __init__(self, fetcher) -> None:
+        self.bytes_per_expert, self._fetcher = fetcher.bytes_per_expert, fetcher
+
+    def start(self, layer, experts, slots, ahead=False):
+        ticket = self._fetcher.start(layer, experts, slots)
+        if ahead:
+            ticket.wait_all = self._fail
+        return ticket
+
+    def _fail(self) -> None:
+        raise OSError("the disk is gone")
+
+
+def test_what_did_not_arrive_is_not_taken_for_resident(made, bank, make_rows):
+    chunk(made, bank, make_rows, 128, 1)
+    made.stream._fetcher = Failing(made.fetcher)
+    with pytest.raises(OSError, match="the disk is gone"):
+        chunk(made, bank, make_rows, 128, 2)
+    made.table.check()
+    made.stream._fetcher = made.fetcher
+    while made.table.pinned.any():
+        try:
+            made.stream.finish()
+        except OSError:
+            made.table.check()
+    chunk(made, bank, make_rows, 128, 2)
