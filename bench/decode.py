@@ -16,7 +16,7 @@ from sides import Side
 
 from engine.bench.rows import Row, row, show
 
-CONTEXT = 256
+CONTEXT = 128  # short, as in llama.cpp's own benchmark of generation
 
 
 def rows_of(pair: models.Pair, args: argparse.Namespace, rounds: int, steps: int) -> list[Row]:

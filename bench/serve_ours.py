@@ -1,8 +1,8 @@
 """Our engine behind the requests of serve_llama.py, without server and scheduler: the runner the worker uses, one sequence.
 
-Besides, {"op": "experts"} gives the executor's counters, {"op": "dram"} reads memory as fast as the same threads can ({"gbs"}), {"op": "profile", "steps": n} tells where the time
-of a decode step goes ({"seconds", "operations": {name: seconds}}), {"op": "score", "tokens": [...], "path": file} writes the logits
-behind every token.
+Besides, {"op": "experts"} gives the executor's counters, {"op": "dram"} reads memory as fast as the same threads can ({"gbs"}),
+{"op": "profile", "steps": n} tells where the time of a decode step goes, with "tokens" instead that of a prefill ({"seconds",
+"operations": {name: seconds}}), {"op": "score", "tokens": [...], "path": file} writes the logits behind every token.
 """
 
 from __future__ import annotations
@@ -108,11 +108,13 @@ class Session:
                 file.write(np.ascontiguousarray(rows.numpy()).tobytes())
         return {"vocab": rows.shape[1]}
 
-    def profile(self, steps: int) -> dict[str, Any]:
+    def profile(self, steps: int = 0, tokens: list[int] | None = None) -> dict[str, Any]:
+        """Of a mean decode step, or of the prefill of `tokens`."""
         spent: dict[str, float] = defaultdict(float)
         with _timed(self._loaded.runner.model.ops, spent):
-            seconds = self.decode(steps)["seconds"]
-        return {"seconds": seconds / steps, "operations": {name: s / steps for name, s in spent.items()}}
+            seconds = (self.prefill(tokens) if tokens else self.decode(steps))["seconds"]
+        times = 1 if tokens else steps
+        return {"seconds": seconds / times, "operations": {name: s / times for name, s in spent.items()}}
 
     def _step(self, tokens: list[int], last: bool) -> None:
         sample = SampleSpec(Sampling(), tokens) if last else None
