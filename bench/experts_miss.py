@@ -5,7 +5,7 @@ optimum. `frequency` is what the engine does; `prefill` keeps what the prompt us
 `ahead<n>` knows the routing of the next n tokens exactly: what a better guess could give at most. Without --replay the kept
 stream is read: SmolLM2 upcycled to 128 experts, top-8, with random routers, over texts and source code.
 
-`--record FILE` makes such a stream: of an installed model with `--model DIR`, else the kept one anew (minutes). The text is this
+`--record FILE` makes such a stream: of an installed model with `--model DIR`, else one like the kept one (a quarter of an hour). The text is this
 project's own documents and Python's library, or `--text FILE…`.
 """
 

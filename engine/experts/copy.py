@@ -6,6 +6,7 @@ import ctypes
 import queue
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +68,10 @@ class CopyFetcher:
             sources = self._bank.addresses[layer].numpy()[np.asarray(experts)].tolist()
             self._work.put((ticket, sources, self._slots[np.asarray(slots)].tolist()))
         return ticket
+
+    def report(self) -> dict[str, Any]:
+        """See Fetcher."""
+        return {}
 
     def close(self) -> None:
         """See Fetcher."""

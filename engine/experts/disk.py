@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -90,9 +90,9 @@ class DiskFetcher:
     the owner may change it between tickets.
 
     Direct I/O needs slots at multiples of 4096 and a file system that allows it; otherwise reads pass through the page cache,
-    and `direct` says so. `sums[layer][expert]`, where given, are CRC-32 that each expert's first read must match. Raises
-    WeightsError for a file that is missing or holds no whole number of experts. A failed read leaves the slot's content
-    undefined and is raised by the ticket as a WeightsError that names the file.
+    and `direct` says so. `sums[layer][expert]` are CRC-32 that each expert's first read must match; where they are empty,
+    nothing is checked. Raises WeightsError for a file that is missing or holds no whole number of experts. A failed read
+    leaves the slot's content undefined and is raised by the ticket as a WeightsError that names the file.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class DiskFetcher:
         stride: int,
         slots: npt.NDArray[np.int64],
         threads: int = THREADS,
-        sums: Sequence[Sequence[int]] | None = None,
+        sums: Sequence[Sequence[int]] = (),
         direct: bool = True,
     ) -> None:
         assert stride % mmap.PAGESIZE == 0, "stride"
@@ -111,7 +111,7 @@ class DiskFetcher:
         aligned = not (slots % mmap.PAGESIZE).any()
         self._files = [_File(path, stride, direct and aligned) for path in files]
         self._sums = sums
-        self._unchecked = [set(range(file.experts)) if sums else set() for file in self._files]
+        self._unchecked = [set(range(len(of_layer))) for of_layer in sums] or [set[int]() for _ in files]
         self._urgent: deque[_Read] = deque()
         self._ahead: deque[_Read] = deque()
         self._wake = threading.Condition()
@@ -135,6 +135,18 @@ class DiskFetcher:
             (self._ahead if ahead else self._urgent).extend(reads)
             self._wake.notify(len(reads))
         return ticket
+
+    def report(self) -> dict[str, Any]:
+        """See fetch.Fetcher."""
+        stats = self.stats
+        return {
+            "disk": {
+                "reads": stats.reads,
+                "bytes": stats.bytes,
+                "bytes_per_second": round(stats.bytes_per_second),
+                "direct": self.direct,
+            }
+        }
 
     def close(self) -> None:
         """See fetch.Fetcher. Closes the files."""
@@ -177,7 +189,7 @@ class DiskFetcher:
         file = self._files[read.layer]
         memory = (ctypes.c_ubyte * self.bytes_per_expert).from_address(read.address)
         file.read(read.expert, memoryview(memory).cast("B"))
-        if read.expert in self._unchecked[read.layer] and self._sums is not None:
+        if read.expert in self._unchecked[read.layer]:
             found, expected = zlib.crc32(memory), self._sums[read.layer][read.expert]
             if found != expected:
                 raise WeightsError(

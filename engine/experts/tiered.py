@@ -104,6 +104,7 @@ class Tiered:
             "streamed_bytes": self.stream.bytes,
             "fill_share": 1.0 if self.split is None else round(self.split.share, 4),
             "rates": self.rates.report(),
+            **self.fetcher.report(),
         }
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from engine.runner.tiers import Tiers, open_tiers
 from engine.scheduler.step import Slice
 from engine.weights.config import architecture, read_config, text_config
 from engine.weights.ftw import Weights, read_dense, read_weights
-from engine.weights.manifest import Manifest, load_manifest
+from engine.weights.manifest import Manifest, load_manifest, verify
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +158,8 @@ class _Borrowed:
 
 def _read(manifest: Manifest, made: Plan, progress: Callable[[int, int], None]) -> Weights:
     if made.bank == "disk":
+        if not all(bank.expert_crc32 for bank in manifest.banks):  # nothing to check single experts against later
+            verify(manifest.directory, progress)
         return Weights(read_dense(manifest, progress), {})
     return read_weights(manifest, progress)
 

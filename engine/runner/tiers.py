@@ -71,7 +71,7 @@ class Tiers:
     def _fetcher(self) -> Fetcher:
         if self.bank is not None:
             return CopyFetcher(self.bank, self.slots, self.device)
-        return DiskFetcher(self.files, self.shape.stride, self.slots)
+        return DiskFetcher(self.files, self.shape.stride, self.slots, sums=self.sums)
 
     def _checksum(self) -> Checksum:
         return self._from_file if self.bank is None else self.bank.expert_checksum
