@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ FORMATS = ("bf16", "q8_0", "q4_0", "mxfp4")  # the closest to the original first
 @dataclass(frozen=True, slots=True)
 class Fit:
     """One known model in one format. `window_tokens`, `tokens_per_second` and `first_prompt_s` are predictions, 0 when it does
-    not fit; `why` says in one sentence how it comes out."""
+    not fit; `rate_from` is "profile" when the speed of these experts was measured before, "guess" when it is taken from memory
+    reads; `why` says in one sentence how it comes out."""
 
     name: str
     repo: str
@@ -42,6 +44,7 @@ class Fit:
     window_tokens: int
     tokens_per_second: float
     first_prompt_s: float
+    rate_from: str
     why: str
 
     @property
@@ -83,12 +86,11 @@ def command(args: argparse.Namespace) -> None:
 def rank(hardware: Hardware, speeds: Speeds, models: Sequence[KnownModel] | None = None) -> list[Fit]:
     """Every known model in every format, the most useful first; then those that do not fit, the nearest first. Raises
     Unsupported for an architecture that is not offered."""
-    from engine.weights.sizes import works_of
-
-    rows = []
-    for model in known_models().values() if models is None else models:
-        works = works_of(model.config, offered(model), DENSE_FORMAT)
-        rows += [predict(model, format, work, hardware, speeds) for format, work in works.items()]
+    rows = [
+        predict(model, format, work, hardware, speeds)
+        for model in (known_models().values() if models is None else models)
+        for format, work in _works(model.name).items()
+    ]
 
     def key(row: Fit) -> tuple[Any, ...]:
         if not row.fits:
@@ -96,6 +98,14 @@ def rank(hardware: Hardware, speeds: Speeds, models: Sequence[KnownModel] | None
         return (0, -min(row.window_tokens, USEFUL_WINDOW), -row.tokens_per_second, row.first_prompt_s)
 
     return sorted(rows, key=key)
+
+
+@cache
+def _works(name: str) -> dict[str, Work]:
+    from engine.weights.sizes import works_of
+
+    model = known_models()[name]
+    return works_of(model.config, offered(model), DENSE_FORMAT)
 
 
 def offered(model: KnownModel) -> list[str]:
@@ -127,11 +137,12 @@ def predict(model: KnownModel, format: str, work: Work, hardware: Hardware, spee
     made = plan(hardware, geometry, Settings(), model.name)
     weights = geometry.dense_bytes + geometry.bank_bytes
     speed = prompt_s = 0.0
+    known_from = ""
     why = made.verdict
     if made.fits:
         context = min(PROMPT_TOKENS, made.window_tokens)
         kv_bytes = 2 * geometry.kv_values_per_token * context
-        rate = speeds.bytes_per_second(work.shape)
+        rate, known_from = speeds.bytes_per_second(work.shape)
         speed = 1 / ((work.token_bytes + kv_bytes) / rate)
         prompt_s = (work.token_flops * context + work.attention_flops(context)) / speeds.flops_per_second
     else:
@@ -150,6 +161,7 @@ def predict(model: KnownModel, format: str, work: Work, hardware: Hardware, spee
         window_tokens=made.window_tokens if made.fits else 0,
         tokens_per_second=round(speed, 1),
         first_prompt_s=round(prompt_s, 1),
+        rate_from=known_from,
         why=why,
     )
 
@@ -160,13 +172,15 @@ def _print(rows: Sequence[Fit], hardware: Hardware, speeds: Speeds) -> None:
         if row.fits:
             print(
                 f"{row.name:20} {row.format:8} {size_text(row.weights_bytes):>9} {row.window_tokens:>8,}"
-                f" {row.tokens_per_second:>9.1f} {row.first_prompt_s:>11.0f} s"
+                f" {row.tokens_per_second:>8.1f}{'*' if row.rate_from == 'profile' else ' '} {row.first_prompt_s:>11.0f} s"
             )
     for row in rows:
         if not row.fits:
             print(f"{row.name:20} {row.format:8} {row.why}")
+    measured = any(row.rate_from == "profile" for row in rows)
     print(
-        f"Predicted for {size_text(hardware.available_bytes)} ({hardware.limited_by}) and {speeds.source};"
+        f"Predicted for {size_text(hardware.available_bytes)} ({hardware.limited_by}) and {speeds.source}"
+        f"{'; * by what ft bench bw has measured' if measured else ''};"
         f" the first prompt has {PROMPT_TOKENS:,} tokens.",
         file=sys.stderr,
     )

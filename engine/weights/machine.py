@@ -32,15 +32,15 @@ class Speeds:
     flops_per_second: float
     profiles: Profiles = field(repr=False)
 
-    def bytes_per_second(self, shape: ExpertShape) -> float:
-        """At which weights of such experts are multiplied in decode."""
+    def bytes_per_second(self, shape: ExpertShape) -> tuple[float, str]:
+        """At which weights of such experts are multiplied in decode, and where that is known from: "profile" or "guess"."""
         found = self.profiles.find(shape, CpuDevice())
-        return found.host if found is not None else DECODE_SHARE * self.read
+        return (found.host, "profile") if found is not None else (DECODE_SHARE * self.read, "guess")
 
     @property
     def source(self) -> str:
         """In words."""
-        return f"a measured {self.read / 1e9:.1f} GB/s of memory reads, {self.flops_per_second / 1e9:.0f} GFLOP/s"
+        return f"{self.read / 1e9:.1f} GB/s of memory reads and {self.flops_per_second / 1e9:.0f} GFLOP/s, measured now"
 
     def to_json(self) -> dict[str, Any]:
         return {"read_bytes_per_s": round(self.read), "flops_per_s": round(self.flops_per_second)}

@@ -114,7 +114,7 @@ class _Work:
     ) -> None:
         self._repository, self._folder, self._files, self._facts = repository, folder, files, facts
         self._arrived: Arrived = next(iter(files.values())).arrived
-        source = SafetensorsSource(folder, open=lambda path: files[path.name])
+        source = SafetensorsSource(folder, open=lambda path: files[str(path.relative_to(folder))])
         self._map = weight_map_of(facts.config)
         check_coverage(source, self._map)
         chosen = choose(source, self._map, format, dense_format)

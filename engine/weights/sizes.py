@@ -24,9 +24,11 @@ def expert_shape_of(weight_map: WeightMap, config: dict[str, Any], format: str) 
 
 def built_shape(tensor: DenseTensor, shapes: Shapes) -> tuple[int, ...]:
     """The shape of what a map entry becomes."""
-    parts = [torch.empty(shapes[name], device="meta") for name in tensor.sources]
-    built = tensor.build(parts) if tensor.build else torch.cat(parts)
-    return tuple(built.shape) if tensor.rows is None else (len(tensor.rows), *built.shape[1:])
+    found = [shapes[name] for name in tensor.sources]
+    if tensor.build:
+        return tuple(tensor.build([torch.empty(shape, device="meta") for shape in found]).shape)
+    rows = sum(shape[0] for shape in found) if tensor.rows is None else len(tensor.rows)
+    return (rows, *found[0][1:])
 
 
 def dense_bytes(weight_map: WeightMap, shapes: Shapes, dense_format: str) -> int:

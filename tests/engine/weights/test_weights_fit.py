@@ -79,6 +79,7 @@ def test_rates_come_from_the_profile_where_there_is_one(tmp_path: Path) -> None:
     assert before.tokens_per_second == pytest.approx(DECODE_SHARE * 40e9 / (work.token_bytes + kv_bytes), rel=0.01)
     Profiles(tmp_path).keep(ExpertShape(2048, 768, "q4_0"), CpuDevice(), Profile(fill=1e9, host=measured))
     (after,) = [row for row in rank(hardware, guessed, [model]) if row.format == "q4_0"]
+    assert (before.rate_from, after.rate_from) == ("guess", "profile")
     assert after.tokens_per_second / before.tokens_per_second == pytest.approx(measured / 32e9, rel=0.01)
 
 
