@@ -1,26 +1,33 @@
-"""Kernel speed against this machine's own limits: `python bench/kernels.py [--json] [--quick]`.
+"""Kernel speed against this machine's own limits: `python bench/kernels.py [--json] [--quick] [--only PREFIX]`.
 
-GEMV (one token) is measured in GB/s of packed weights beside a plain memory reader, GEMM in GFLOP/s beside a bare loop of
-fused multiply-adds, both on the same threads. Samples of kernel and baseline alternate, so that a busy machine slows both;
-each row gives the medians and their ratio.
+Routed experts at small batches are measured in GB/s of the weights a step needs, beside a plain reader of the same memory;
+many tokens per expert in GFLOP/s, beside a bare loop of the multiply instruction that the kernels use. Both run on the same
+threads, and samples of kernel and baseline alternate, so that a busy machine slows both; each row gives the medians and
+their ratio. A bank is far larger than any cache, lies on 2 MiB pages where the system gives them, and every step routes to
+other experts, as a decode step of one layer does: starting threads, activations, sums and imbalance count.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from engine.kernels import _cpu, get
-from engine.kernels.contract import FORMATS, Packed, packed_bytes
+from engine.kernels import _cpu, best_activations, get
+from engine.kernels.contract import FORMATS, ExpertShape, Packed
 
-LANES = 16
-HIDDEN, WIDTH = 2048, 2048
+Row = dict[str, Any]
+
+HUGE = 2 << 20
+SHAPE_A = (2048, 768, 128, 8)  # hidden, expert width, experts, top-k
+BATCHES = (1, 2, 4, 8, 16)
+TOKENS = (8, 16, 32, 64)
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -37,7 +44,7 @@ def compare(
     base_amount: float,
     base: Callable[[], Any],
     samples: int,
-) -> dict[str, Any]:
+) -> Row:
     """One row: medians of `amount` per second of `work` and of its baseline, measured alternately, in units of 1e9."""
     work(), base()
     ours, theirs = [], []
@@ -45,58 +52,137 @@ def compare(
         ours.append(amount / seconds(work) / 1e9)
         theirs.append(base_amount / seconds(base) / 1e9)
     value, baseline = statistics.median(ours), statistics.median(theirs)
+    return row(name, unit, value, baseline, samples)
+
+
+def row(name: str, unit: str, value: float, baseline: float, samples: int) -> Row:
     return {
         "name": name, "value": round(value, 2), "unit": unit, "baseline": round(baseline, 2),
         "ratio": round(value / baseline, 3), "samples": samples,
     }  # fmt: skip
 
 
-def gemv_rows(samples: int, total_bytes: int) -> list[dict[str, Any]]:
-    """One token through matrices that together exceed every cache."""
+def huge(n_bytes: int) -> torch.Tensor:
+    """Zeroed memory on 2 MiB pages where the system gives them."""
+    memory = mmap.mmap(-1, n_bytes + HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    start = -whole.data_ptr() % HUGE
+    memory.madvise(mmap.MADV_HUGEPAGE, start, n_bytes // HUGE * HUGE)
+    return whole[start : start + n_bytes]
+
+
+class ExpertBank:
+    """`experts` equal experts of one layer, each in its own memory."""
+
+    def __init__(self, format: str, hidden: int, width: int, experts: int) -> None:
+        ops = get("cpu")
+        self.shape = ExpertShape(hidden, width, format)
+        gate_up = ops.pack(torch.randn(2 * width, hidden) * hidden**-0.5, format)
+        down = ops.pack(torch.randn(hidden, width) * width**-0.5, format)
+        self.needed = gate_up.numel() + down.numel()  # bytes that a use of the expert reads
+        self.data = huge(experts * self.shape.stride)
+        for expert in self.data.view(experts, self.shape.stride):
+            expert[: gate_up.numel()] = gate_up
+            expert[self.shape.down_offset : self.shape.down_offset + down.numel()] = down
+        self.addresses = self.data.data_ptr() + self.shape.stride * torch.arange(experts)
+
+
+def routes(batch: int, experts: int, top_k: int, steps: int) -> Iterator[tuple[torch.Tensor, int]]:
+    """(ids [batch, top_k], distinct experts) of consecutive steps; each row's choices are random and distinct."""
+    generator = torch.Generator().manual_seed(batch)
+    for _ in range(steps):
+        ids = torch.rand(batch, experts, generator=generator).argsort(1)[:, :top_k].to(torch.int32).contiguous()
+        yield ids, len(ids.unique())
+
+
+def expert_rows(
+    formats: Sequence[str], samples: int, batches: Sequence[int] = BATCHES, size: tuple[int, int, int, int] = SHAPE_A
+) -> list[Row]:
+    """`experts.<format>.b<batch>`: bytes of the distinct experts of a step per second, over a plain reader's."""
     ops, rows = get("cpu"), []
-    for format in FORMATS:
-        size = packed_bytes(WIDTH, HIDDEN, format)
-        count = total_bytes // size
-        bank = torch.zeros(count * size, dtype=torch.uint8)
-        one = ops.pack(torch.randn(WIDTH, HIDDEN), format)
-        for i in range(count):
-            bank[i * size : (i + 1) * size] = one
-        matrices = [Packed(bank[i * size : (i + 1) * size], format, WIDTH, HIDDEN) for i in range(count)]
-        x = torch.randn(1, HIDDEN)
+    hidden, width, experts, top_k = size
+    for format in formats:
+        bank = ExpertBank(format, hidden, width, experts)
+        for batch in batches:
+            x, weights = torch.randn(batch, hidden), torch.full((batch, top_k), 1 / top_k)
+            plan = list(routes(batch, experts, top_k, max(2, 16 // batch)))
 
-        def work(matrices: list[Packed] = matrices, x: torch.Tensor = x) -> None:
-            for matrix in matrices:
-                ops.linear(x, matrix)
+            def work(
+                bank: ExpertBank = bank, x: torch.Tensor = x, weights: torch.Tensor = weights, plan: Any = plan
+            ) -> None:
+                for ids, _ in plan:
+                    ops.experts(x, ids, weights, bank.addresses, bank.shape)
 
-        def base(bank: torch.Tensor = bank) -> None:
-            _cpu.read_loop(bank.data_ptr(), bank.numel())
+            amount = bank.needed * sum(distinct for _, distinct in plan)
+            length = min(bank.data.numel(), max(256 << 20, amount))
 
-        rows.append(compare(f"gemv.{format}", "GB/s", bank.numel(), work, bank.numel(), base, samples))
+            def base(bank: ExpertBank = bank, length: int = length) -> None:
+                _cpu.read_loop(bank.data.data_ptr(), length)
+
+            rows.append(compare(f"experts.{format}.b{batch}", "GB/s", amount, work, length, base, samples))
     return rows
 
 
-def gemm_rows(samples: int) -> list[dict[str, Any]]:
-    """Tokens that share one matrix."""
-    ops, rows = get("cpu"), []
-    fmas = 20_000_000
-    for format in FORMATS:
-        matrix = Packed(ops.pack(torch.randn(WIDTH, HIDDEN), format), format, WIDTH, HIDDEN)
-        for tokens in (1, 8, 32, 64):
-            x = torch.randn(tokens, HIDDEN)
-            repeat = max(1, 64 // tokens)
+def peak(count: int) -> tuple[float, Callable[[], Any]]:
+    """(operations, loop) of the fastest multiply that the run's activations allow, on every thread."""
+    threads = int(_cpu.thread_count())
+    if get("cpu").activations() == "bf16" and _cpu.isa() == "avx512bf16":
+        return 64.0 * count * threads, lambda: _cpu.dot_loop(count)
+    return 32.0 * count * threads, lambda: _cpu.fma_loop(count)
 
-            def work(matrix: Packed = matrix, x: torch.Tensor = x, repeat: int = repeat) -> None:
-                for _ in range(repeat):
+
+def gemm_rows(
+    formats: Sequence[str], samples: int, tokens: Sequence[int] = TOKENS, size: tuple[int, int, int, int] = SHAPE_A
+) -> list[Row]:
+    """`experts.gemm.<format>.m<tokens>`: a layer's experts with that many tokens each, over the multiply loop's peak."""
+    ops, rows = get("cpu"), []
+    hidden, width, experts, top_k = size
+    flops, loop = peak(4_000_000)
+    for format in formats:
+        bank = ExpertBank(format, hidden, width, experts)
+        for count in tokens:
+            used = max(top_k, min(experts, 2048 // count // top_k * top_k))  # a chunk, not a whole prompt
+            batch = count * used // top_k
+            ids = torch.arange(batch * top_k, dtype=torch.int32).view(batch, top_k) % used
+            x, weights = torch.randn(batch, hidden), torch.full((batch, top_k), 1 / top_k)
+
+            def work(bank: ExpertBank = bank, x: Any = x, ids: Any = ids, weights: Any = weights) -> None:
+                ops.experts(x, ids, weights, bank.addresses, bank.shape)
+
+            amount = 2.0 * batch * top_k * 3 * hidden * width
+            rows.append(compare(f"experts.gemm.{format}.m{count}", "GFLOP/s", amount, work, flops, loop, samples))
+    return rows
+
+
+def dense_rows(formats: Sequence[str], samples: int, tokens: Sequence[int] = (1, 32, 512)) -> list[Row]:
+    """`linear.<format>.m<tokens>`: one [4096, 2048] matrix after the other; GB/s for one token, else GFLOP/s."""
+    ops, rows, n, k = get("cpu"), [], 4096, 2048
+    flops, loop = peak(4_000_000)
+    for format in formats:
+        one = ops.pack(torch.randn(n, k), format)
+        count = (256 << 20) // one.numel()
+        bank = huge(count * one.numel()).view(count, -1)
+        bank[:] = one
+        matrices = [Packed(data, format, n, k) for data in bank]
+        for m in tokens:
+            x, used = torch.randn(m, k), matrices[: max(1, len(matrices) // m)]
+
+            def work(x: torch.Tensor = x, used: list[Packed] = used) -> None:
+                for matrix in used:
                     ops.linear(x, matrix)
 
-            flops = 2.0 * tokens * HIDDEN * WIDTH * repeat
-            peak = 2.0 * fmas * LANES * _cpu.thread_count()
-            name = f"gemm.{format}.m{tokens}"
-            rows.append(compare(name, "GFLOP/s", flops, work, peak, lambda: _cpu.fma_loop(fmas), samples))
+            def read(bank: torch.Tensor = bank) -> None:
+                _cpu.read_loop(bank.data_ptr(), bank.numel())
+
+            if m == 1:
+                rows.append(compare(f"linear.{format}.m1", "GB/s", bank.numel(), work, bank.numel(), read, samples))
+            else:
+                amount = 2.0 * m * n * k * len(used)
+                rows.append(compare(f"linear.{format}.m{m}", "GFLOP/s", amount, work, flops, loop, samples))
     return rows
 
 
-def call_rows(samples: int) -> list[dict[str, Any]]:
+def call_rows(samples: int) -> list[Row]:
     """Microseconds of a whole call of a tiny operation, beside torch allocating the same output."""
     ops, calls = get("cpu"), 2000
     x, w = torch.randn(1, 64), torch.randn(64)
@@ -117,29 +203,37 @@ def call_rows(samples: int) -> list[dict[str, Any]]:
     for name, call in works.items():
         pairs = [(microseconds(call), microseconds(lambda: torch.empty(1, 64))) for _ in range(samples)]
         value, baseline = (statistics.median(column) for column in zip(*pairs, strict=True))
-        rows.append(
-            {
-                "name": name, "value": round(value, 2), "unit": "us", "baseline": round(baseline, 2),
-                "ratio": round(value / baseline, 3), "samples": samples,
-            }
-        )  # fmt: skip
+        rows.append(row(name, "us", value, baseline, samples))
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="a JSON list of rows instead of a table")
-    parser.add_argument("--quick", action="store_true", help="fewer samples over less memory")
+    parser.add_argument("--quick", action="store_true", help="fewer samples, the smallest batch, one count of tokens")
     parser.add_argument("--threads", type=int, help="threads of the pool; default: physical cores")
+    parser.add_argument("--isa", help="avx2, avx512 or avx512bf16; default: the best")
+    parser.add_argument("--activations", choices=["f32", "bf16"], default=best_activations())
+    parser.add_argument("--formats", nargs="+", default=list(FORMATS), metavar="FORMAT")
+    parser.add_argument("--parts", nargs="+", default=["experts", "gemm", "linear", "call"], metavar="PART")
     options = parser.parse_args()
     if options.threads:
         _cpu.set_threads(options.threads)
-    samples, total = (5, 128 << 20) if options.quick else (15, 512 << 20)
-    rows = gemv_rows(samples, total) + gemm_rows(samples) + call_rows(samples)
+    if options.isa:
+        _cpu.set_isa(options.isa)
+    get("cpu").set_activations(options.activations)
+    samples, batches, tokens = (5, (1,), (32,)) if options.quick else (11, BATCHES, TOKENS)
+    parts: dict[str, Callable[[], list[Row]]] = {
+        "experts": lambda: expert_rows(options.formats, samples, batches),
+        "gemm": lambda: gemm_rows(options.formats, samples, tokens),
+        "linear": lambda: dense_rows(options.formats, samples, (1, 32) if options.quick else (1, 32, 512)),
+        "call": lambda: call_rows(samples),
+    }
+    rows = [row for part in options.parts for row in parts[part]()]
     if options.json:
         print(json.dumps(rows))
         return
-    print(f"{_cpu.isa()}, {_cpu.thread_count()} threads")
+    print(f"{_cpu.isa()}, {_cpu.thread_count()} threads, {options.activations} activations")
     for row in rows:
         print("{name:24} {value:9.2f} {unit:8} baseline {baseline:9.2f}  ratio {ratio:6.3f}  n={samples}".format(**row))
 

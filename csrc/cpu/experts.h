@@ -61,8 +61,8 @@ FT_INLINE void gate_up_tiles(const Experts& e, const Slice& s, const X* const* x
       groups[wide + i] = expert + (halves + g + i) * stride;
     }
     const int64_t step = together == 1 ? 1 : 2 * wide, up_at = together == 1 ? rows : wide;
-    products(e.format, groups, step, k, x, rows, sums);
-    if (together == 1) products(e.format, groups + 1, 1, k, x, rows, sums + rows);
+    products(e.format, groups, step, k, x, rows, sums, (wide - 1) * stride);
+    if (together == 1) products(e.format, groups + 1, 1, k, x, rows, sums + rows, 0);
     for (int64_t m = 0; m < rows; ++m) {
       for (int64_t i = 0; i < wide; ++i) {
         V gate = sums[m * step + i], up = sums[m * step + up_at + i];

@@ -53,7 +53,7 @@ static void multiply(const uint8_t* w, int format, int64_t n, int64_t k, int64_t
     while (wide > g1 - g) wide /= 2;
     const uint8_t* groups[4];
     for (int64_t i = 0; i < wide; ++i) groups[i] = w + (g + i) * stride;
-    products(format, groups, wide, padded, x, rows, sums);
+    products(format, groups, wide, padded, x, rows, sums, (wide - 1) * stride);
     for (int64_t i = 0; i < wide; ++i) {
       const int64_t at = 16 * (g + i), left = n - at;
       const V b = bias == nullptr ? zero() : load_some(bias + at, left);

@@ -19,16 +19,21 @@
 namespace ft::pool {
 namespace {
 
-// A job is published as one word: epoch (22 bits), task count (21 bits), next index (21 bits). Claiming a task is one
-// fetch_add on it, so a worker can never take a task of a job whose description has already been replaced: the
-// description stays until every claimed task has been counted in `done`.
+// The tasks of a job are cut into one range per thread, published as one word each: epoch (22 bits), end (21 bits), next (21
+// bits). A thread takes its own range from the front, so that it walks through memory in order, and then what is left of the
+// others' from their ends. Every claim is a compare-and-swap of the whole word, so a thread can never take a task of a job
+// whose description has already been replaced: the description stays until every claimed task has been counted in `done`.
 constexpr int kBits = 21;
 constexpr uint64_t kMask = (uint64_t{1} << kBits) - 1;
-constexpr int64_t kLargestJob = int64_t{1} << 20;  // leaves room for idle claims past the end
+constexpr int64_t kLargestJob = int64_t{1} << 20;
 constexpr auto kSpin = std::chrono::microseconds(40);
 
+struct alignas(64) Range {
+  std::atomic<uint64_t> word{0};
+};
+
 struct alignas(64) State {
-  std::atomic<uint64_t> ticket{0};
+  std::atomic<uint64_t> jobs{0};
   alignas(64) std::atomic<int64_t> done{0};
   alignas(64) std::atomic<uint32_t> wake{0};
   std::atomic<int> sleepers{0};
@@ -39,6 +44,7 @@ struct alignas(64) State {
 };
 
 State state;
+Range ranges[kMaxThreads];
 std::vector<std::thread> workers;
 int thread_count = 0;
 
@@ -64,35 +70,45 @@ void futex(std::atomic<uint32_t>* word, int operation, uint32_t value) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
 }
 
-bool has_work() {
-  uint64_t t = state.ticket.load(std::memory_order_seq_cst);
-  return (t & kMask) < ((t >> kBits) & kMask);
+// The index of a task from a thread's range, its first or its last; -1 when none is left.
+int64_t claim(int owner, bool first) {
+  std::atomic<uint64_t>& word = ranges[owner].word;
+  uint64_t w = word.load(std::memory_order_acquire);
+  while ((w & kMask) < ((w >> kBits) & kMask)) {
+    uint64_t taken = first ? w + 1 : w - (uint64_t{1} << kBits);
+    if (word.compare_exchange_weak(w, taken, std::memory_order_acq_rel, std::memory_order_acquire))
+      return static_cast<int64_t>(first ? w & kMask : ((w >> kBits) & kMask) - 1);
+  }
+  return -1;
 }
 
-void work(int thread) {
-  while (has_work()) {
-    uint64_t t = state.ticket.fetch_add(1, std::memory_order_acq_rel);
-    int64_t index = static_cast<int64_t>(t & kMask);
-    if (index >= static_cast<int64_t>((t >> kBits) & kMask)) return;
-    state.task(state.context, state.offset + index, thread);
-    state.done.fetch_add(1, std::memory_order_release);
+void work(int thread, int threads) {
+  for (int other = 0; other < threads; ++other) {
+    int owner = (thread + other) % threads;
+    for (int64_t i; (i = claim(owner, other == 0)) >= 0;) {
+      state.task(state.context, state.offset + i, thread);
+      state.done.fetch_add(1, std::memory_order_release);
+    }
   }
 }
 
-void worker(int thread) {
+void worker(int thread, int threads) {
+  uint64_t seen = 0;
   while (!state.stop.load(std::memory_order_acquire)) {
     auto until = std::chrono::steady_clock::now() + kSpin;
     bool found = false;
     while (!found && std::chrono::steady_clock::now() < until) {
-      for (int i = 0; i < 16 && !(found = has_work()); ++i) _mm_pause();
+      for (int i = 0; i < 16 && !(found = state.jobs.load(std::memory_order_seq_cst) != seen); ++i) _mm_pause();
     }
     if (found) {
-      work(thread);
+      seen = state.jobs.load(std::memory_order_seq_cst);
+      work(thread, threads);
       continue;
     }
-    uint32_t seen = state.wake.load(std::memory_order_seq_cst);
+    uint32_t before = state.wake.load(std::memory_order_seq_cst);
     state.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    if (!has_work() && !state.stop.load(std::memory_order_seq_cst)) futex(&state.wake, FUTEX_WAIT, seen);
+    if (state.jobs.load(std::memory_order_seq_cst) == seen && !state.stop.load(std::memory_order_seq_cst))
+      futex(&state.wake, FUTEX_WAIT, before);
     state.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
 }
@@ -142,7 +158,7 @@ void set_threads(int count) {
   workers.clear();
   state.stop.store(false);
   thread_count = count;
-  for (int i = 1; i < count; ++i) workers.emplace_back(worker, i);
+  for (int i = 1; i < count; ++i) workers.emplace_back(worker, i, count);
 }
 
 void run(int64_t count, Task task, void* context) {
@@ -151,15 +167,19 @@ void run(int64_t count, Task task, void* context) {
     return;
   }
   for (int64_t offset = 0; offset < count; offset += kLargestJob) {
-    int64_t size = count - offset < kLargestJob ? count - offset : kLargestJob;
+    const int64_t size = count - offset < kLargestJob ? count - offset : kLargestJob;
     state.task = task;
     state.context = context;
     state.offset = offset;
     state.done.store(0, std::memory_order_relaxed);
-    uint64_t epoch = (state.ticket.load(std::memory_order_relaxed) >> (2 * kBits)) + 1;
-    state.ticket.store((epoch << (2 * kBits)) | (static_cast<uint64_t>(size) << kBits), std::memory_order_seq_cst);
+    const uint64_t job = state.jobs.load(std::memory_order_relaxed) + 1;
+    for (int t = 0; t < thread_count; ++t) {
+      uint64_t next = static_cast<uint64_t>(t * size / thread_count), end = static_cast<uint64_t>((t + 1) * size / thread_count);
+      ranges[t].word.store((job << (2 * kBits)) | (end << kBits) | next, std::memory_order_release);
+    }
+    state.jobs.store(job, std::memory_order_seq_cst);
     if (state.sleepers.load(std::memory_order_seq_cst) > 0) wake_all();
-    work(0);
+    work(0, thread_count);
     for (int spins = 0; state.done.load(std::memory_order_acquire) < size; ++spins) {
       if (spins < 4000) {
         _mm_pause();

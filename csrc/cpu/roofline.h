@@ -55,13 +55,13 @@ static float dot_loop(int64_t count) {
 #else
 static uint64_t read_loop(const uint8_t* data, int64_t bytes) {
   uint64_t sums[pool::kMaxThreads] = {};
-  const int64_t piece = (int64_t)1 << 18, count = bytes / piece, lane = piece / 4;
+  const int64_t piece = (int64_t)1 << 18, count = bytes / piece;
   parallel(count, false, [&](int64_t task, int thread) {
     const uint8_t* p = data + task * piece;
     V acc[4] = {zero(), zero(), zero(), zero()};
-    for (int64_t i = 0; i < lane; i += 64)
+    for (int64_t i = 0; i < piece; i += 256)
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) acc[j] = max(acc[j], load(p + j * lane + i));  // four streams, as the kernels read
+      for (int j = 0; j < 4; ++j) acc[j] = max(acc[j], load(p + i + 64 * j));
     sums[thread] += (uint64_t)(largest(max(max(acc[0], acc[1]), max(acc[2], acc[3]))) > 0);
   });
   uint64_t all = 0;

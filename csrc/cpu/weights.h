@@ -1,5 +1,6 @@
-// How packed weights (engine/kernels/contract.py, Packed) become numbers. `pair<F>(block, j)` is inputs 2j and 2j + 1 of 16
-// rows, exactly; what a format scales is left to `scale` and `row_scale`.
+// How packed weights (engine/kernels/contract.py, Packed) become numbers. `codes<F>(block, q)` loads a vector of codes, in
+// which `pair<F>(codes, i)` finds a pair of neighbouring inputs of 16 rows, exactly; what a format scales is left to `scale`
+// and `row_scale`.
 //
 // Codes no quantiser makes are not read as the tables say: q8_0's -128, and E4M3's NaN.
 
@@ -15,10 +16,10 @@ struct W {
 };
 #endif
 
+// Pairs of inputs in a vector of codes.
 template <int F>
-struct Of {
-  static constexpr Layout layout = kLayouts[F];
-};
+constexpr int kPairs = F == kF32 || F == kBF16 ? 1 : F == kQ8_0 || F == kFP8 ? 2 : 4;
+
 FT_INLINE int64_t group_bytes(int format, int64_t k) {
   const Layout l = kLayouts[format];
   return l.header + (k + l.inputs - 1) / l.inputs * l.bytes;
@@ -88,27 +89,44 @@ constexpr ByteTable byte_table(bool e4m3) {
 }
 constexpr ByteTable kBytes[2] = {byte_table(false), byte_table(true)};
 
+struct Bytes {
+  __m512i low, high;  // of each code's bf16
+};
 template <bool E4M3>
-FT_INLINE W byte_pair(const uint8_t* codes, int j) {
+FT_INLINE Bytes look_up(const uint8_t* codes) {
   const ByteTable& t = kBytes[E4M3];
   // The first two inputs of four rows, then their last two, so that interleaving puts each row into its own lane.
   const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-  __m512i x = _mm512_shuffle_epi8(_mm512_loadu_si512(codes + 64 * (j / 2)), order);
+  __m512i x = _mm512_shuffle_epi8(_mm512_loadu_si512(codes), order);
   __m512i index = E4M3 ? x : _mm512_abs_epi8(x);
   __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(t.low), index, _mm512_load_si512(t.low + 64));
   __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(t.high), index, _mm512_load_si512(t.high + 64));
   high = _mm512_ternarylogic_epi32(high, x, _mm512_set1_epi8((char)0x80), 0xf8);  // high | (x & sign)
-  return {j % 2 == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high)};
+  return {low, high};
 }
 
 template <int F>
-FT_INLINE W pair(const uint8_t* block, int j) {
-  if constexpr (F == kBF16) return {_mm512_loadu_si512(block + 64 * j)};
-  if constexpr (F == kQ8_0) return byte_pair<false>(block + 32, j);
-  if constexpr (F == kFP8) return byte_pair<true>(block + 64, j);
-  // Bits above the code are ignored by vpermw, or choose the table's copy.
-  __m512i raw = _mm512_loadu_si512(block + 64 * (j / 4));
-  return {_mm512_permutexvar_epi16(_mm512_srli_epi16(raw, 4 * (j % 4)), _mm512_load_si512(kCodes4[F != kQ4_0]))};
+FT_INLINE auto codes(const uint8_t* block, int q) {
+  if constexpr (F == kQ8_0) {
+    return look_up<false>(block + 32 + 64 * q);
+  } else if constexpr (F == kFP8) {
+    return look_up<true>(block + 64 + 64 * q);
+  } else {
+    __m512i raw = _mm512_loadu_si512(block + 64 * q);
+    if constexpr (F != kBF16) __asm__("" : "+v"(raw));  // once for its four pairs: most of these loads cross a cache line
+    return raw;
+  }
+}
+
+template <int F, class C>
+FT_INLINE W pair(const C& c, int i) {
+  if constexpr (F == kBF16) {
+    return {c};
+  } else if constexpr (F == kQ8_0 || F == kFP8) {
+    return {i == 0 ? _mm512_unpacklo_epi8(c.low, c.high) : _mm512_unpackhi_epi8(c.low, c.high)};
+  } else {  // bits above the code are ignored by vpermw, or choose the table's copy
+    return {_mm512_permutexvar_epi16(_mm512_srli_epi16(c, 4 * i), _mm512_load_si512(kCodes4[F != kQ4_0]))};
+  }
 }
 
 #else
@@ -155,26 +173,30 @@ FT_INLINE V e4m3(I raw) {
 }
 
 template <int F>
-FT_INLINE W pair(const uint8_t* block, int j) {
-  if constexpr (F == kF32) return {load(block + 128 * j), load(block + 128 * j + 64)};
-  if constexpr (F == kBF16) {
-    I raw = load_bits(block + 64 * j);
-    return {low_half(raw), high_half(raw)};
+FT_INLINE auto codes(const uint8_t* block, int q) {
+  if constexpr (F == kF32)
+    return W{load(block + 128 * q), load(block + 128 * q + 64)};
+  else
+    return load_bits(block + (F == kQ8_0 ? 32 : F == kFP8 ? 64 : 0) + 64 * q);
+}
+
+template <int F, class C>
+FT_INLINE W pair(const C& c, int i) {
+  if constexpr (F == kF32) {
+    return c;
+  } else if constexpr (F == kBF16) {
+    return {low_half(c), high_half(c)};
+  } else if constexpr (F == kQ8_0) {
+    if (i == 0) return {byte_scaled<0>(c), byte_scaled<1>(c)};
+    return {byte_scaled<2>(c), byte_scaled<3>(c)};
+  } else if constexpr (F == kFP8) {
+    if (i == 0) return {e4m3<0>(c), e4m3<1>(c)};
+    return {e4m3<2>(c), e4m3<3>(c)};
+  } else if constexpr (F == kQ4_0) {
+    return {minus8(c, 4 * i), minus8(c, 4 * i + 16)};
+  } else {
+    return {e2m1(c, 4 * i), e2m1(c, 4 * i + 16)};
   }
-  if constexpr (F == kQ8_0) {
-    I raw = load_bits(block + 32 + 64 * (j / 2));
-    if (j % 2 == 0) return {byte_scaled<0>(raw), byte_scaled<1>(raw)};
-    return {byte_scaled<2>(raw), byte_scaled<3>(raw)};
-  }
-  if constexpr (F == kFP8) {
-    I raw = load_bits(block + 64 + 64 * (j / 2));
-    if (j % 2 == 0) return {e4m3<0>(raw), e4m3<1>(raw)};
-    return {e4m3<2>(raw), e4m3<3>(raw)};
-  }
-  I raw = load_bits(block + 64 * (j / 4));
-  const int shift = 4 * (j % 4);
-  if constexpr (F == kQ4_0) return {minus8(raw, shift), minus8(raw, shift + 16)};
-  return {e2m1(raw, shift), e2m1(raw, shift + 16)};
 }
 
 #endif

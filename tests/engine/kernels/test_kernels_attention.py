@@ -81,3 +81,50 @@ def test_keys_after_a_row_do_not_reach_it_even_as_nan(cpu, make_arena):
     poisoned = cpu.attention(batch, 0, q, 1, 0.25)
     assert torch.equal(poisoned[:20], clean[:20])
     assert poisoned[20:].isnan().all()
+
+
+@pytest.mark.parametrize("window", [0, 1, 7, 64, 700])
+@pytest.mark.parametrize("with_sinks", [False, True])
+def test_windows_and_sinks_equal_the_reference(cpu, reference, make_arena, window, with_sinks):
+    """A chunk that crosses parts of the key grid, and a row of decode whose window begins in a later part."""
+    torch.manual_seed(window)
+    heads, kv_heads, dim = 6, 2, 24
+    arena = arena_for(make_arena, 2, 1300, 20, kv_heads, dim, "bf16")
+    past = arena.batch({0: (0, 1000), 1: (0, 1290)}, "bf16")
+    step = arena.batch({0: (1000, 60), 1: (1290, 1)}, "bf16")
+    for batch in (past, step):
+        rows = batch.positions.numel()
+        cpu.write_kv(batch, 0, torch.randn(rows, kv_heads, dim), torch.randn(rows, kv_heads, dim))
+    q = torch.randn(61, heads, dim)
+    sinks = torch.tensor([-40.0, -1.0, 0.0, 2.0, 9.0, 60.0]) if with_sinks else None
+    ours = cpu.attention(step, 0, q, kv_heads, 0.3, window, sinks)
+    theirs = reference.attention(step, 0, q, kv_heads, 0.3, window, sinks)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
+
+
+def test_a_windowed_row_has_the_same_bits_in_any_chunk_and_never_touches_pages_before_its_window(each_way, make_arena):
+    torch.manual_seed(4)
+    tokens, heads, kv_heads, dim, window = 1100, 4, 2, 32, 100
+    arena = arena_for(make_arena, 1, tokens, 16, kv_heads, dim, "f32")
+    q = torch.randn(tokens, heads, dim)
+    k, v = torch.randn(tokens, kv_heads, dim), torch.randn(tokens, kv_heads, dim)
+    sinks = torch.randn(heads)
+
+    def run(ops) -> torch.Tensor:
+        arena.data[: arena.spare].zero_()
+        both = arena.batch({0: (0, tokens)})
+        ops.write_kv(both, 0, k, v)
+        whole = ops.attention(both, 0, q, kv_heads, 0.2, window, sinks)
+        for size, first in ((1, 1090), (1, 505), (33, 900)):
+            for at in range(first, min(tokens, first + 100), size):
+                count = min(size, tokens - at)
+                part = arena.batch({0: (at, count)})
+                gone = max(0, at + 1 - window) // 16
+                part.page_offsets = part.page_offsets.clone()
+                part.page_offsets[:, :gone] = 1 << 60
+                out = ops.attention(part, 0, q[at : at + count].contiguous(), kv_heads, 0.2, window, sinks)
+                assert torch.equal(out, whole[at : at + count]), (size, at)
+        return whole
+
+    first, *rest = each_way(run)
+    assert all(torch.equal(first, other) for other in rest)
