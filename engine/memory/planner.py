@@ -260,7 +260,7 @@ def _ways_out(hardware: Hardware, geometry: Geometry, settings: Settings, made: 
             f"ft serve --model {made.model} --moe-backend cpu (needs no slots, {size_text(made.tenants['experts'])})"
         )
     ways.append(f"Free {size_text(made.shortfall_bytes)}: close other programs, or raise {hardware.limited_by}.")
-    ways.append("ft models import SOURCE --name NAME --format q8_0 (about half the bytes of bf16 weights)")
+    ways.append(f"ft models convert {made.model} {made.model}-q4 --format q4_0 (4.5 bits per weight of an expert)")
     ways.append("ft serve --model smollm2-moe (the small model that comes with ft)")
     return tuple(ways[:3])
 

@@ -148,6 +148,8 @@ def predict(model: KnownModel, format: str, work: Work, hardware: Hardware, spee
     else:
         parts = ", ".join(f"{name} {size_text(size)}" for name, size in made.tenants.items() if size >= 1 << 20)
         why = f"{made.verdict} ({parts})"
+        if any("--host-memory" in way for way in made.ways_out):
+            why += "; slowly from disk: ft serve --host-memory"
     return Fit(
         name=model.name,
         repo=model.repo,
