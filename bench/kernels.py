@@ -10,19 +10,16 @@ other experts, as a decode step of one layer does: starting threads, activations
 from __future__ import annotations
 
 import argparse
-import json
 import mmap
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from engine.bench.rows import Row, row, show
 from engine.kernels import _cpu, best_activations, get
 from engine.kernels.contract import FORMATS, ExpertShape, Packed
-
-Row = dict[str, Any]
 
 HUGE = 2 << 20
 SHAPE_A = (2048, 768, 128, 8)  # hidden, expert width, experts, top-k
@@ -45,21 +42,13 @@ def compare(
     base: Callable[[], Any],
     samples: int,
 ) -> Row:
-    """One row: medians of `amount` per second of `work` and of its baseline, measured alternately, in units of 1e9."""
+    """One row of `amount` per second of `work` and of its baseline, measured alternately, in units of 1e9."""
     work(), base()
     ours, theirs = [], []
     for _ in range(samples):
         ours.append(amount / seconds(work) / 1e9)
         theirs.append(base_amount / seconds(base) / 1e9)
-    value, baseline = statistics.median(ours), statistics.median(theirs)
-    return row(name, unit, value, baseline, samples)
-
-
-def row(name: str, unit: str, value: float, baseline: float, samples: int) -> Row:
-    return {
-        "name": name, "value": round(value, 2), "unit": unit, "baseline": round(baseline, 2),
-        "ratio": round(value / baseline, 3), "samples": samples,
-    }  # fmt: skip
+    return row(name, unit, ours, theirs, threads=int(_cpu.thread_count()), activations=get("cpu").activations())
 
 
 def huge(n_bytes: int) -> torch.Tensor:
@@ -92,7 +81,7 @@ def routes(batch: int, experts: int, top_k: int, steps: int) -> Iterator[tuple[t
     generator = torch.Generator().manual_seed(batch)
     for _ in range(steps):
         ids = torch.rand(batch, experts, generator=generator).argsort(1)[:, :top_k].to(torch.int32).contiguous()
-        yield ids, len(ids.unique())
+        yield ids, len(set(ids.flatten().tolist()))
 
 
 def expert_rows(
@@ -202,8 +191,7 @@ def call_rows(samples: int) -> list[Row]:
     }
     for name, call in works.items():
         pairs = [(microseconds(call), microseconds(lambda: torch.empty(1, 64))) for _ in range(samples)]
-        value, baseline = (statistics.median(column) for column in zip(*pairs, strict=True))
-        rows.append(row(name, "us", value, baseline, samples))
+        rows.append(row(name, "us", *zip(*pairs, strict=True)))
     return rows
 
 
@@ -230,12 +218,7 @@ def main() -> None:
         "call": lambda: call_rows(samples),
     }
     rows = [row for part in options.parts for row in parts[part]()]
-    if options.json:
-        print(json.dumps(rows))
-        return
-    print(f"{_cpu.isa()}, {_cpu.thread_count()} threads, {options.activations} activations")
-    for row in rows:
-        print("{name:24} {value:9.2f} {unit:8} baseline {baseline:9.2f}  ratio {ratio:6.3f}  n={samples}".format(**row))
+    show(rows, options.json)
 
 
 if __name__ == "__main__":
