@@ -16,7 +16,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from engine.errors import BadRequest
 from engine.prompt.conversation import Conversation, Tool
-from engine.prompt.dialects.contract import Dialect, visible_name
+from engine.prompt.dialects.contract import Dialect, pieces, visible_name
 from engine.prompt.ending import LONGEST_END, SPARE, way_out
 
 # Free whitespace lets a model idle forever between two JSON tokens.
@@ -38,14 +38,15 @@ def compile_grammar(
     if conversation.response_schema is not None and not forced:
         body = f"%json {json.dumps(_laid_out(conversation.response_schema or {'type': 'object'}))}"
         _check("the response schema", body)
-        bodies.append(body)
+        bodies.append(f"{_literal(dialect.layout.text, control)} {body}".lstrip())
     if forced or (bodies and mode == "auto"):
         marks = dialect.markers["tool_call"]
         for tool in _callable_tools(conversation):
             name = visible_name(tool)
             body = dialect.call_grammar(name, _laid_out(closed({"type": "object", **tool.parameters})))
             _check(f"the parameters of tool {name!r}", body)
-            bodies.append(f"{_literal(marks.open, control)} {body} {_literal(marks.close, control)}")
+            opening = _literal(marks.open + dialect.call_head(name), control)
+            bodies.append(f"{opening} {body} {_literal(marks.close, control)}")
     if not bodies:
         return None
     thinking = ""
@@ -100,7 +101,7 @@ def _laid_out(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _literal(text: str, control: Mapping[str, int]) -> str:
-    return f"<[{control[text]}]>" if text in control else json.dumps(text)
+    return " ".join(f"<[{control[part]}]>" if special else json.dumps(part) for part, special in pieces(text, control))
 
 
 def _grammar(bodies: Sequence[str], thinking: str) -> str:

@@ -64,7 +64,7 @@ def messages_of(turns: list[Turn], spell: Spell, guarded: Callable[[str], bool])
     for index, turn in enumerate(turns):
         message: dict[str, Any] = {"role": turn.role, "content": _join(turn.content, spell, index)}
         if turn.reasoning:
-            message["reasoning_content"] = _join(turn.reasoning, spell, index)
+            message["reasoning_content"] = message["thinking"] = _join(turn.reasoning, spell, index)
         if turn.calls:
             message["tool_calls"] = [
                 {

@@ -75,6 +75,10 @@ def turns_of(conversation: Conversation, traits: Traits, dialect: Dialect) -> li
         builder.add(index, message)
     turns = _merge_leading_system(builder.turns)
     turns = _merge_assistant(turns)
+    if not traits.text_beside_thinking:
+        turns = [_text_as_thinking(turn) for turn in turns]
+    if not traits.calls_together:
+        turns = [part for turn in turns for part in _one_call_each(turn)]
     if not traits.system_anywhere:
         turns = _system_as_user(turns)
     if not traits.user_repeated:
@@ -229,6 +233,26 @@ def _joined(turns: Sequence[Turn], glue: str) -> Turn:
         result.calls += turn.calls
         result.blocks += turn.blocks
     return result
+
+
+def _text_as_thinking(turn: Turn) -> Turn:
+    """For templates that refuse both in a turn with calls."""
+    if not (turn.calls and turn.content and turn.reasoning):
+        return turn
+    return replace(turn, content=[], reasoning=[*turn.reasoning, "\n", *turn.content])
+
+
+def _one_call_each(turn: Turn) -> list[Turn]:
+    """For templates that render the first call of a turn only."""
+    if len(turn.calls) < 2:
+        return [turn]
+    others = turn.calls[1:]
+    later = [block for block in turn.blocks if isinstance(block, ToolCall)][1:]
+    first = replace(turn, calls=turn.calls[:1], blocks=[block for block in turn.blocks if block not in later])
+    return [
+        first,
+        *(replace(turn, content=[], reasoning=[], calls=[c], blocks=[b]) for c, b in zip(others, later, strict=True)),
+    ]
 
 
 def _system_as_user(turns: list[Turn]) -> list[Turn]:

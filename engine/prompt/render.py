@@ -43,7 +43,7 @@ class Renderer:
         self._thinking = thinking
         self._preserve_thinking = preserve_thinking
         self._switch = switch
-        self._runs = RunBuilder(dialect.markers, ends, tokenizer.split)
+        self._runs = RunBuilder(dialect.markers, [*ends, *dialect.layout.ends], tokenizer.split)
         self._prefixes = {thinking: self._generation_prefix(thinking) for thinking in (True, False)}
 
     def render(self, conversation: Conversation) -> Prompt:
@@ -144,12 +144,17 @@ class Renderer:
             if echo is not None and self._matches(echo, prefix, runs, turn):
                 self._append(prompt, [frame])
                 self._append_echo(prompt, rest[: last + 1], echo)
-                self._append(prompt, self._closing(rest[last + 1 :]))
+                self._append(prompt, self._closing([*self._own_end(rest[last]), *rest[last + 1 :]]))
                 return
         if starts:
             frame = Run(runs[0].message, -1, "frame", runs[0].turn, self._tokenizer.split(starts[0][0]))
             runs = [frame, *starts[0][1]]
         self._append(prompt, runs)
+
+    def _own_end(self, run: Run) -> list[Run]:
+        """The end-of-turn token that a dialect's closing marker is, as a frame."""
+        places = [i for i, (text, control) in enumerate(run.pieces) if control and text in self._ends]
+        return [replace(run, block=-1, kind="frame", pieces=run.pieces[places[-1] :])] if places else []
 
     def _closing(self, runs: Sequence[Run]) -> list[Run]:
         """What the template puts behind an answer, from the end-of-turn token on: what is before it was generated."""

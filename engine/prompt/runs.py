@@ -11,6 +11,7 @@ from engine.prompt.dialects.contract import Markers
 from engine.prompt.marking import Segment
 from engine.prompt.normalise import Leaf
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/-]+")  # nothing that could be a control token
 Pieces = list[tuple[str, bool]]  # (text, is a control token)
 
 
@@ -43,7 +44,7 @@ class RunBuilder:
         previous: Segment | None = None
         between = ""
         for segment in segments:
-            if segment.leaf is None:
+            if segment.leaf is None or self._repeated(previous, segment, between):
                 between += segment.text
                 continue
             self._between(runs, previous, segment, between)
@@ -51,6 +52,13 @@ class RunBuilder:
             previous, between = segment, ""
         self._between(runs, previous, None, between)
         return runs
+
+    def _repeated(self, before: Segment | None, segment: Segment, between: str) -> bool:
+        """Whether a template names a call again behind its end, to say whose result follows."""
+        marks = self._markers.get(_kind(segment))
+        if before is None or marks is None or before.leaf is not segment.leaf or marks.close not in between:
+            return False
+        return _PLAIN_NAME.fullmatch(segment.text) is not None
 
     def chunks(self, text: str) -> list[str]:
         """Cut text behind every end of turn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from engine.prompt.conversation import Block, Text, Thinking, ToolCall
-from engine.prompt.dialects.contract import Dialect, full_name
+from engine.prompt.dialects.contract import Dialect, full_name, pieces
 
 
 def spell(
@@ -16,24 +16,24 @@ def spell(
     Reasoning comes first, whatever its place among the blocks, because models reason before they answer.
     """
 
-    def mark(text: str) -> tuple[str, bool]:
-        return text, text in control
-
     runs: list[list[tuple[str, bool]]] = []
-    marks = dialect.markers["thinking"]
+    marks, layout = dialect.markers["thinking"], dialect.layout
     reasoning = "\n".join(block.text for block in blocks if isinstance(block, Thinking) and not block.opaque)
     if reasoning or thinking_open:
-        opening = [] if thinking_open else [mark(marks.open), ("\n", False)]
-        runs += [[*opening, (reasoning + "\n", False), mark(marks.close)], [("\n\n", False)]]
+        before, behind = layout.thinking
+        opening = [] if thinking_open else pieces(marks.open + before, control)
+        runs += [[*opening, (reasoning + behind, False), *pieces(marks.close, control)], pieces(layout.answer, control)]
     calls = dialect.markers["tool_call"]
     answered = False
     for block in blocks:
         if isinstance(block, Text) and block.text:
-            runs.append([(block.text, False)])
+            runs.append([*pieces(layout.text, control), (block.text, False)])
         elif isinstance(block, ToolCall):
-            body = dialect.call_body(full_name(block.namespace, block.name), block.arguments or "{}")
-            runs += [[("\n", False)]] if answered else []
-            runs.append([mark(calls.open), (body, False), mark(calls.close)])
+            name = full_name(block.namespace, block.name)
+            head, body = dialect.call_head(name), dialect.call_body(name, block.arguments or "{}")
+            runs += [pieces(layout.between, control)] if answered else []
+            start = pieces(layout.call + calls.open + head, control)
+            runs.append([*start, (body[len(head) :], False), *pieces(calls.close, control)])
         else:
             continue
         answered = True

@@ -39,6 +39,8 @@ class Traits:
     reasoning: bool
     system_anywhere: bool
     user_repeated: bool
+    text_beside_thinking: bool = True  # in a turn with calls
+    calls_together: bool = True  # several in one turn
 
 
 class ChatTemplate:
@@ -103,9 +105,12 @@ class ChatTemplate:
             tool_calls=tool_calls,
             # A template that ignores tool calls would render a result with no call before it.
             tool_role=tool_calls and self._shows([user, {**answer, "tool_calls": [plain_call]}, result]),
-            reasoning=self._shows([user, {"role": "assistant", "content": "a", "reasoning_content": _PROBE}]),
+            reasoning=self._shows([user, {"role": "assistant", "content": "a", **_thought(_PROBE)}]),
             system_anywhere=self._shows([user, {"role": "assistant", "content": "a"}, system, user]),
             user_repeated=self._shows([user, {"role": "user", "content": _PROBE}]),
+            text_beside_thinking=not tool_calls
+            or self._shows([user, {**answer, "content": _PROBE, **_thought("r"), "tool_calls": [plain_call]}]),
+            calls_together=not tool_calls or self._shows([user, {**answer, "tool_calls": [plain_call, call]}]),
         )
 
     def _shows(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> bool:
@@ -113,6 +118,11 @@ class ChatTemplate:
             return _PROBE in self.render(messages, tools)
         except BadRequest:
             return False
+
+
+def _thought(text: str) -> dict[str, str]:
+    """Reasoning under both names that templates have for it."""
+    return {"reasoning_content": text, "thinking": text}
 
 
 def _tojson(

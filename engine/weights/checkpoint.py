@@ -13,7 +13,7 @@ from engine.weights.gguf import GgufSource
 from engine.weights.gguf_tokenizer import build_tokenizer
 from engine.weights.safetensors import SafetensorsSource
 from engine.weights.source import TensorSource
-from engine.weights.speech import speech_of
+from engine.weights.speech import Speech, speech_of
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
@@ -33,13 +33,13 @@ def _gguf_facts(source: GgufSource, path: Path, kv_dtype: str) -> ModelFacts:
     template = source.metadata.get("tokenizer.chat_template")
     if not template:
         raise WeightsError(f"{path} has no chat template.", "Use a chat (instruct) model.")
-    speech = speech_of(template)
+    speech, tokenizer_json = speech_of(template), build_tokenizer(source.metadata).to_str()
     return ModelFacts(
         config=source.config,
         config_json=json.dumps(source.config, indent=2) + "\n",
-        tokenizer_json=build_tokenizer(source.metadata).to_str(),
+        tokenizer_json=tokenizer_json,
         chat_template=template,
-        eos_token_ids=_ends(source.metadata),
+        eos_token_ids=_ends(_metadata_ends(source.metadata), tokenizer_json, speech),
         dialect=speech.dialect,
         thinking=speech.thinking,
         template_family=speech.template_family,
@@ -62,15 +62,16 @@ def directory_facts(path: Path, kv_dtype: str) -> ModelFacts:
         raise WeightsError(
             f"{tokenizer} is missing.", "Copy it from the model's source; other tokenizer files are not read."
         )
-    speech = speech_of(template)
+    speech, tokenizer_json = speech_of(template), tokenizer.read_text(encoding="utf-8")
+    named = _ids(generation.get("eos_token_id", text_config(config).get("eos_token_id")))
     sampled = generation.get("do_sample", False)
     defaults = {key: generation[key] for key in _SAMPLING if generation.get(key) is not None} if sampled else {}
     return ModelFacts(
         config=config,
         config_json=config_file.read_text(encoding="utf-8"),
-        tokenizer_json=tokenizer.read_text(encoding="utf-8"),
+        tokenizer_json=tokenizer_json,
         chat_template=template,
-        eos_token_ids=_ids(generation.get("eos_token_id", text_config(config).get("eos_token_id"))),
+        eos_token_ids=_ends(named, tokenizer_json, speech),
         dialect=speech.dialect,
         thinking=speech.thinking,
         template_family=speech.template_family,
@@ -94,10 +95,17 @@ def _template(path: Path) -> str:
     return found
 
 
-def _ends(metadata: dict[str, Any]) -> tuple[int, ...]:
-    """End of sequence, of turn and of message, in that order, each once."""
+def _metadata_ends(metadata: dict[str, Any]) -> tuple[int, ...]:
+    """End of sequence, of turn and of message, as far as the file names them."""
     found = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom"))
-    return tuple(dict.fromkeys(token for token in found if token is not None))
+    return tuple(token for token in found if token is not None)
+
+
+def _ends(named: tuple[int, ...], tokenizer_json: str, speech: Speech) -> tuple[int, ...]:
+    """The ids that end a turn, each once: those the checkpoint names, then those of its syntax."""
+    added = json.loads(tokenizer_json).get("added_tokens") or [] if speech.ends else []
+    ids = {token["content"]: token["id"] for token in added}
+    return tuple(dict.fromkeys([*named, *(ids[text] for text in speech.ends if text in ids)]))
 
 
 def _ids(value: Any) -> tuple[int, ...]:

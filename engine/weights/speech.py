@@ -11,18 +11,20 @@ THINK, CALL = "<think>", "<tool_call>"
 @dataclass(frozen=True, slots=True)
 class Speech:
     """`dialect` is a name in engine/prompt/dialects, `template_family` one in engine/prompt/edits/templates ("": the default for
-    `thinking`). `note` says what is not as the model's authors meant it."""
+    `thinking`). `ends` are tokens that end a turn, whatever else the checkpoint says. `note` says what is not as the model's
+    authors meant it."""
 
     dialect: str
     thinking: bool
     template_family: str = ""
+    ends: tuple[str, ...] = ()
     note: str = ""
 
 
 def speech_of(template: str) -> Speech:
     """What `template`, a chat template's text, shows."""
     if "<|channel|>" in template and "<|start|>" in template:
-        return Speech("harmony", True, "gpt-oss")
+        return Speech("harmony", True, "gpt-oss", ends=("<|return|>", "<|call|>"))
     thinking = "enable_thinking" in template or THINK in template[max(template.rfind("add_generation_prompt"), 0) :]
     if CALL in template and "<function=" in template:
         family = "qwen3.6" if "preserve_thinking" in template else "qwen3.5"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,12 +19,28 @@ class Markers:
     close: str
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a model writes around the blocks of its answer, besides their markers."""
+
+    thinking: tuple[str, str] = ("\n", "\n")  # inside the markers, before and behind the reasoning
+    answer: str = "\n\n"  # between the reasoning and the rest
+    text: str = ""  # before a text
+    call: str = ""  # before a call's opening marker
+    between: str = "\n"  # before a call that follows something else than reasoning
+    ends: tuple[str, ...] = ()  # what ends a message besides the model's stop tokens
+
+
 class Dialect(Protocol):
     name: str
+    layout: Layout
     markers: Mapping[str, Markers]  # by span kind: thinking, tool_call, tool_result, tools
 
     def parser(self, tools: Sequence[Tool], *, thinking_open: bool, calls: bool) -> OutputParser:
         """`thinking_open`: the prompt already opened the thinking. `calls` False: tool syntax is plain text."""
+
+    def call_head(self, name: str) -> str:
+        """What `call_body` and a call by `call_grammar` begin with; control tokens in it count as such."""
 
     def call_body(self, name: str, arguments: str) -> str:
         """What stands between the tool-call markers."""
@@ -35,7 +52,17 @@ class Dialect(Protocol):
         """What stands between the tools markers, for tools defined in the middle of a conversation."""
 
     def call_grammar(self, name: str, parameters: dict[str, Any]) -> str:
-        """A Lark expression for what stands between the tool-call markers in a call of `name`."""
+        """A Lark expression for what stands between the tool-call markers in a call of `name`, behind `call_head`."""
+
+
+def pieces(text: str, control: Collection[str]) -> list[tuple[str, bool]]:
+    """(piece, is a control token) of a dialect's own text; never for anybody else's."""
+    found: list[tuple[str, bool]] = []
+    pattern = "|".join(map(re.escape, sorted((token for token in control if token in text), key=len, reverse=True)))
+    for piece in re.split(f"({pattern})", text) if pattern else [text]:
+        if piece:
+            found.append((piece, piece in control))
+    return found
 
 
 def visible_name(tool: Tool) -> str:

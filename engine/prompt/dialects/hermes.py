@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from engine.prompt.conversation import Tool
-from engine.prompt.dialects.contract import Markers, definition, visible_name
+from engine.prompt.dialects.contract import Layout, Markers, definition, visible_name
 from engine.prompt.dialects.json_scan import JsonScan, strict_object
 from engine.prompt.dialects.prose import Prose
 from engine.prompt.output import (
@@ -43,6 +43,7 @@ class Scan(Protocol):
 
 class Hermes:
     name = "hermes"
+    layout = Layout()
     markers: Mapping[str, Markers] = {
         "thinking": Markers(_THINK, _THINK_END),
         "tool_call": Markers("<tool_call>", "</tool_call>"),
@@ -52,6 +53,9 @@ class Hermes:
 
     def parser(self, tools: Sequence[Tool], *, thinking_open: bool, calls: bool) -> OutputParser:
         return HermesParser(tools, thinking_open=thinking_open, calls=calls)
+
+    def call_head(self, name: str) -> str:
+        return ""
 
     def call_body(self, name: str, arguments: str) -> str:
         return f'\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments}}}\n'
@@ -106,7 +110,7 @@ class HermesParser:
             ((p, m) for m in markers if (p := self._buffer.find(m)) >= 0), default=(len(self._buffer), "")
         )
         if not marker:
-            keep = 0 if final else _open_suffix(self._buffer, markers)
+            keep = 0 if final else open_suffix(self._buffer, markers)
             self._say(len(self._buffer) - keep)
             return False
         if position:
@@ -244,7 +248,7 @@ class HermesParser:
         return True
 
 
-def _open_suffix(text: str, markers: Sequence[str]) -> int:
+def open_suffix(text: str, markers: Sequence[str]) -> int:
     """Length of the longest end of `text` that may grow into a marker."""
     longest = max(map(len, markers), default=1) - 1
     for size in range(min(longest, len(text)), 0, -1):

@@ -29,7 +29,7 @@ CASES = {
     "qwen3_5_moe-3.6": (TURN + XML + "{% if preserve_thinking %}" + PROMPT + OFF, Speech("qwen_xml", True, "qwen3.6")),
     "gpt_oss": (
         HARMONY + "{%- if add_generation_prompt %}<|start|>assistant{% endif %}",
-        Speech("harmony", True, "gpt-oss"),
+        Speech("harmony", True, "gpt-oss", ends=("<|return|>", "<|call|>")),
     ),
     "llama": ("{{ bos_token }}" + TURN + PROMPT + "{% endif %}", Speech("hermes", False)),
 }
