@@ -107,10 +107,6 @@ class SlotTable:
         self.holder[slots] = -1
         self.worth[slots] = -np.inf
 
-    def cool(self, slots: Ids) -> None:
-        """What these slots hold goes before everything else that was used, until it is used again."""
-        self.worth[slots[self.holder[slots] >= 0]] = -np.finfo(np.float64).max
-
     def _victims(self, n: int, used: Ids) -> Ids:
         """The n slots of least worth, lower slots first among equals, then in ascending order; none of `used`.
 

@@ -60,7 +60,7 @@ actions = st.lists(
         st.tuples(st.just("ahead"), st.integers(0, LAYERS - 1), st.lists(st.integers(0, EXPERTS - 1), min_size=1)),
         st.tuples(st.just("resize"), st.just(0), st.lists(st.integers(0, SLOTS - 1), unique=True)),
         st.tuples(st.just("pin"), st.just(0), st.lists(st.integers(0, SLOTS - 1), unique=True)),
-        st.tuples(st.just("cool"), st.just(0), st.lists(st.integers(0, SLOTS - 1), unique=True)),
+        st.tuples(st.just("drop"), st.just(0), st.lists(st.integers(0, SLOTS - 1), unique=True)),
     ),
     max_size=40,
 )
@@ -76,8 +76,9 @@ def test_slots_never_lie_whatever_is_admitted_pinned_or_withdrawn(stream, fills_
         if action == "pin":
             table.pinned[:] = False
             table.pinned[numbers] = table.holder[numbers] >= 0
-        elif action == "cool":
-            table.cool(np.array(numbers, dtype=np.int64))
+        elif action == "drop":
+            table.drop(np.array(numbers, dtype=np.int64))
+            assert (table.holder[numbers] == -1).all()
         elif action == "resize":
             table.pinned[:] = False
             table.withdraw(np.flatnonzero(table.offered))
