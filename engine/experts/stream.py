@@ -61,17 +61,17 @@ class Stream:
         self._last_layer, self._last_time = layer, now
         self.blocked = self._clock.now() - now
 
-    def pays(self, layer: int, rows: int, distinct: int) -> bool:
+    def pays(self, layer: int, rows: int, distinct: int, share: float = 1.0) -> bool:
         """Whether to stream the layers after this one, whose step of `rows` rows routed to `distinct` experts.
 
-        Fetching only what is routed cannot start before the routing is known; streaming everything can, and hides behind
-        the computation of a layer.
+        Serving only what is routed cannot start before the routing is known; streaming everything can, and hides behind
+        the computation of a layer. `share` of the misses would be filled while the others are computed in place.
         """
         if not self.double or rows < 2 or layer + 1 >= self._layers or self._table.slots < DEPTH * self._experts:
             return False
         missing = self._experts - int(np.count_nonzero(self._table.slot_of[layer + 1] >= 0))
         whole = missing * self._fetcher.bytes_per_expert / self._rates.fill.value
-        routed = whole * distinct / self._experts
+        routed = whole * distinct / self._experts * share
         computing = self._row_s * rows
         return bool(max(computing, whole) < computing + routed)
 

@@ -149,7 +149,10 @@ class Tiered:
         admitted: Admission,
         ticket: Ticket,
     ) -> torch.Tensor:
-        streaming = self.stream.pays(layer, len(x), len(admitted.experts))
+        distinct, share = len(admitted.experts), 1.0
+        if self.split is not None and len(x) > 1:
+            share = self.split.wanted(distinct, ids.numel() / distinct, 0) / distinct
+        streaming = self.stream.pays(layer, len(x), distinct, share)
         if streaming:
             self.stream.ahead(layer)
         if admitted.misses:
