@@ -164,3 +164,33 @@ def test_infinite_and_equal_logits_keep_a_total_order():
     logits[4] = -0.0
     order = [draw(logits, Sampling(temperature=1.0), u) for u in (0.0, 0.25, 0.49, 0.51, 0.999)]
     assert order == [4, 4, 4, 9, 9]
+
+
+@pytest.mark.parametrize("spread", [0.5, 3.0, 12.0])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"top_k": 20},
+        {"top_p": 0.9},
+        {"min_p": 0.02},
+        {"top_p": 0.95, "min_p": 1e-4, "top_k": 700},
+        {"top_p": 0.999},
+    ],
+    ids=str,
+)
+def test_selecting_from_a_large_vocabulary_is_sorting_it(fields, spread):
+    generator = np.random.default_rng(3)
+    logits = np.round(generator.standard_normal(5000) * spread, 1).astype(np.float32)  # rounded: many are equal
+    logits[generator.integers(0, 5000, 500)] = -np.inf
+    sampling = Sampling(temperature=0.8, **fields)
+    order = np.lexsort((np.arange(5000), -logits))[: int(np.isfinite(logits).sum())]
+    order = order[: sampling.top_k or len(order)]
+    weights = np.exp((logits[order].astype(np.float64) - logits.max()) / 0.8)
+    cumulative = np.cumsum(weights)
+    kept = int(np.searchsorted(cumulative, sampling.top_p * cumulative[-1])) + 1 if sampling.top_p < 1 else len(order)
+    kept = min(kept, int((weights >= sampling.min_p).sum()))
+    for u in [0.0, *generator.random(300), 1 - 1e-12]:
+        near = np.abs(cumulative[:kept] / cumulative[kept - 1] - u).min()
+        expected = order[min(int(np.searchsorted(cumulative[:kept], u * cumulative[kept - 1], side="right")), kept - 1)]
+        assert draw(logits, sampling, float(u)) == expected or near < 1e-6
