@@ -42,7 +42,8 @@ DEPTH = 4
 
 @contextmanager
 def capped(leave: int) -> Iterator[None]:
-    """While it lasts, processes find no more than `leave` bytes of memory. Raises SystemExit where that is refused."""
+    """While it lasts, processes find no more than `leave` bytes of memory. Raises SystemExit where that is refused, and at
+    the end when it did not hold."""
     command = [sys.executable, str(Path(__file__).parent / "lock_memory.py"), "--leave", str(leave)]
     helper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert helper.stdout is not None and helper.stdin is not None
@@ -50,6 +51,8 @@ def capped(leave: int) -> Iterator[None]:
         if not helper.stdout.readline().startswith("locked"):
             raise SystemExit("memory cannot be locked: run this as root, or with --uncapped")
         yield
+        if helper.poll() is not None:
+            raise SystemExit("the cap was lost: other processes wanted memory too; run this on a quiet machine")
     finally:
         helper.stdin.close()
         helper.wait()
