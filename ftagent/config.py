@@ -108,6 +108,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("kv", parse_tokens, None, "KV tokens over all sessions when an engine is started"),
     Option("threads", parse_count, None, "CPU threads of the engine"),
     Option("moe_backend", parse_name, None, "expert backend of the engine"),
+    Option("host_memory", parse_size, None, "RAM for experts, e.g. 8g; less than they take: they are read from disk as needed"),
     Option("anticipate", parse_anticipate, "auto", "compute the expected next prompt while a tool runs; auto: not on battery"),
     Option("hibernate", parse_size, None, "disk for prefixes that outlive the engine; default: 8g, at most a tenth of the free disk"),
     Option("models_dir", parse_name, None, "folder of the models"),

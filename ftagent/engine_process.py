@@ -67,7 +67,7 @@ def serve_arguments(model: LocalModel, settings: Settings, models_dir: Path, pat
     """The arguments of `engine serve` that follow from the settings."""
     arguments = ["--model", model.reference, "--models-dir", str(models_dir), "--runtime-dir", str(paths.runtime)]
     arguments += ["--port", str(settings.number("port"))]
-    for name in ("kv", "threads", "moe_backend"):
+    for name in ("kv", "threads", "moe_backend", "host_memory"):
         if (value := settings.optional_text(name)) is not None:
             arguments += ["--" + name.replace("_", "-"), value]
     arguments += ["--anticipate", settings.text("anticipate")]

@@ -87,7 +87,7 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
     experts = _experts(geometry, settings)
     slot_bytes = aligned(geometry.expert_bytes) if experts.slots else 0
     cell_bytes = aligned(max(geometry.state_layer_bytes, default=0))
-    slab_bytes = _round_up(max(MIN_SLAB_BYTES, aligned(PAGE_TOKENS[-1] * token_bytes), cell_bytes, slot_bytes), 4096)
+    slab_bytes = _round_up(max(MIN_SLAB_BYTES, aligned(PAGE_TOKENS[-1] * token_bytes), cell_bytes), slot_bytes or 4096)
     page_tokens = max(PAGE_TOKENS, key=lambda n: n * (slab_bytes // aligned(n * token_bytes)))
     page_bytes = aligned(page_tokens * token_bytes)
     state_bytes = len(geometry.state_layer_bytes) * cell_bytes

@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--port", metavar="N")
             action.add_argument("--threads", metavar="N")
             action.add_argument("--moe-backend", metavar="NAME")
+            action.add_argument("--host-memory", metavar="BYTES")
             action.add_argument("--no-wait", action="store_true")
             action.add_argument("--dry-run", action="store_true", help="say what would be started")
         if name in ("start", "restart", "wait"):
@@ -83,7 +84,7 @@ def _start(args: argparse.Namespace, context: Context) -> int:
     from ftagent.output import Progress
     from ftagent.provision import EngineChoice, look, provide, start_command
 
-    names = ("kv", "port", "threads", "moe_backend", "wait")
+    names = ("kv", "port", "threads", "moe_backend", "host_memory", "wait")
     settings = _local(context, {name: getattr(args, name) for name in names})
     quiet = args.quiet or args.json
     choice = EngineChoice(settings, args.model, wait=not args.no_wait, quiet=quiet)

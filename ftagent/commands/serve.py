@@ -19,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kv", metavar="N", help="KV tokens over all sessions, such as 64k")
     parser.add_argument("--threads", metavar="N")
     parser.add_argument("--moe-backend", metavar="NAME")
+    parser.add_argument("--host-memory", metavar="BYTES", help="RAM for experts; less than they take: read from disk")
     parser.add_argument("--models-dir", metavar="DIR")
     parser.add_argument("--plan", action="store_true", help="only print what it would need: ft engine plan")
 
@@ -33,15 +34,17 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from ftagent.provision import pull_model
     from ftagent.running_engine import find_engine
 
-    names = ("port", "kv", "threads", "moe_backend", "models_dir")
+    names = ("port", "kv", "threads", "moe_backend", "host_memory", "models_dir")
     settings = context.settings({name: getattr(args, name) for name in names})
     models_dir = context.models_dir(settings)
     model = find_model(args.model or settings.text("model"), models_dir, context.cwd)
     if not model.pulled:
         pull_model(model.name, context, settings, quiet=False)
     if args.plan:
-        kv = settings.optional_text("kv")
-        wanted = ["--model", model.reference, "--models-dir", str(models_dir), *(["--kv", kv] if kv else [])]
+        wanted = ["--model", model.reference, "--models-dir", str(models_dir)]
+        for name in ("kv", "host_memory"):
+            if (value := settings.optional_text(name)) is not None:
+                wanted += ["--" + name.replace("_", "-"), value]
         return run_engine_tool(context.env, "plan", *wanted, *args.rest)
     running = find_engine(context.paths)
     if running is not None:
