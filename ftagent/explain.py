@@ -84,6 +84,8 @@ def _predictions(session: Mapping[str, Any]) -> list[str]:
     for rule, score in (session.get("predictions") or {}).items():
         total = score["hits"] + score["misses"]
         line = f"rule {rule}: {score['hits']} of {total} predictions came true"
+        if score.get("early"):
+            line += f", {score['early']} were too early"
         differs = score.get("differs")
         if differs:
             line += f"; the newest miss differs at message {differs.get('message')} ({differs.get('kind')})"

@@ -17,7 +17,6 @@ from engine.api.stream import EventStream, sse
 from engine.errors import Unsupported
 from engine.front.context import VERSION, Front
 from engine.front.records import RING, SCHEMA
-from engine.front.sessions import Session
 
 
 async def health(request: Request) -> Response:
@@ -83,9 +82,9 @@ async def list_sessions(request: Request) -> Response:
 
 
 async def get_session(request: Request) -> Response:
-    """GET /v1/sessions/{id}."""
+    """GET /v1/sessions/{id}, of one that has ended too."""
     front: Front = request.app.state.front
-    return JSONResponse(front.sessions.get(request.path_params["id"]).json())
+    return JSONResponse(front.sessions.facts(request.path_params["id"]))
 
 
 async def delete_session(request: Request) -> Response:
@@ -102,11 +101,14 @@ def _forget(front: Front, session_id: str) -> None:
 
 
 async def session_turns(request: Request) -> Response:
-    """GET /v1/sessions/{id}/turns?limit=N&texts=1: its request records, oldest first; texts around each break if asked."""
+    """GET /v1/sessions/{id}/turns?limit=N&texts=1: its request records, oldest first; texts around each break if asked.
+
+    They outlive the session, as far as the ring of records reaches.
+    """
     front: Front = request.app.state.front
-    session = front.sessions.get(request.path_params["id"])
+    session_id = front.sessions.facts(request.path_params["id"])["id"]
     texts = request.query_params.get("texts", "") not in ("", "0")
-    return JSONResponse({"schema": SCHEMA, "turns": front.records.newest(_limit(request), session.id, texts)})
+    return JSONResponse({"schema": SCHEMA, "turns": front.records.newest(_limit(request), session_id, texts)})
 
 
 async def requests(request: Request) -> Response:
@@ -135,22 +137,11 @@ async def stats(request: Request) -> Response:
             "at_worker": front.supervisor.running(),
             "sessions": len(sessions),
             "scripted": any(s.script is not None for s in sessions),
-            "anticipation": {**front.anticipation.json(), "predictions": _predictions(sessions)},
+            "anticipation": {**front.anticipation.json(), "predictions": front.sessions.predictions()},
             "worker": asdict(front.supervisor.worker),
             "engine": await front.supervisor.stats(),
         }
     )
-
-
-def _predictions(sessions: list[Session]) -> dict[str, dict[str, int]]:
-    """Hits and misses of each rule over all sessions."""
-    total: dict[str, dict[str, int]] = {}
-    for session in sessions:
-        for rule, score in session.scores.rules.items():
-            counts = total.setdefault(rule, {"hits": 0, "misses": 0})
-            counts["hits"] += score.hits
-            counts["misses"] += score.misses
-    return total
 
 
 async def events(request: Request) -> Response:

@@ -63,10 +63,12 @@ class Anticipation:
         return self.mode == "on" or not self._on_battery()
 
     def begin(self, off_loop: OffLoop, line: Line, sent: Sent, plan: Callable[[], list[Plan]]) -> None:
-        """A reply to `sent` is complete: `plan` what follows, beside the loop, and compute it if allowed."""
+        """A reply to `sent` is complete, or more is known of what follows it: `plan` that, beside the loop, and compute it if
+        allowed. Replaces what was planned for the line before."""
         if self._closed:
             return
-        task = asyncio.create_task(self._anticipate(off_loop, line, sent, plan))
+        line.plans += 1
+        task = asyncio.create_task(self._anticipate(off_loop, line, sent, plan, line.plans))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -93,11 +95,15 @@ class Anticipation:
             "wasted": counts.wasted,
         }
 
-    async def _anticipate(self, off_loop: OffLoop, line: Line, sent: Sent, plan: Callable[[], list[Plan]]) -> None:
+    async def _anticipate(
+        self, off_loop: OffLoop, line: Line, sent: Sent, plan: Callable[[], list[Plan]], number: int
+    ) -> None:
         try:
             plans = await off_loop(plan)
         except FtError as error:
             _LOG.info("nothing is anticipated for %s: %s", line.key, error)
+            return
+        if line.plans != number:
             return
         sent.expected = [one.expected for one in plans]
         if not self.allowed() or not line.sent or line.sent[-1] is not sent:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.front.lines import Expected, Line, Sent, common_prefix
+from engine.front.lines import Line, Sent, common_prefix
 from engine.prompt.conversation import Prompt, Span
 
 _BEFORE, _AFTER = 24, 96  # tokens of text shown around a break
@@ -44,11 +44,11 @@ class Break:
         return {"old": decode(self.old), "new": decode(self.new)}
 
 
-def find_break(line: Line, others: Iterable[Line], prompt: Prompt) -> Break | None:
+def find_break(line: Line, others: Sequence[Line], prompt: Prompt) -> Break | None:
     """Where `prompt` leaves the best earlier prompt of its line; None when it continues or repeats one.
 
     A line that is new and that the agent did not name may be an old conversation whose beginning changed: it is compared
-    with the `others` of its session.
+    with the `others` of its session, the one used last first.
     """
     tokens = array("I", prompt.tokens)
     earlier = list(line.sent)
@@ -62,8 +62,9 @@ def find_break(line: Line, others: Iterable[Line], prompt: Prompt) -> Break | No
     if shared >= min(len(sent.tokens), prompt.end):
         return None
     span = _span_at(sent, shared)
-    expected = met(sent.expected, tokens)
-    foreseen = expected or next((e for e in sent.expected if e.rule), None)
+    told = line if line.sent else next(other for other in others if other.sent)  # the one used last
+    expected = told.foretold(tokens)
+    foreseen = expected or next((e for e in told.sent[-1].expected if e.rule), None)
     edge = max(
         (p for p in sent.edit_points if p.edge and shared - _NEAR <= p.position <= shared),
         key=lambda p: p.position,
@@ -81,11 +82,6 @@ def find_break(line: Line, others: Iterable[Line], prompt: Prompt) -> Break | No
         old=tuple(sent.tokens[max(0, shared - _BEFORE) : shared + _AFTER]),
         new=tuple(tokens[max(0, shared - _BEFORE) : shared + _AFTER]),
     )
-
-
-def met(expected: Iterable[Expected], tokens: array[int]) -> Expected | None:
-    """The first expectation that came true token by token."""
-    return next((e for e in expected if common_prefix(e.tokens, tokens) == len(e.tokens)), None)
 
 
 def _span_at(sent: Sent, position: int) -> Span | None:

@@ -16,8 +16,9 @@ from engine.front.account import Account
 from engine.front.answer import Answer, StopStrings
 from engine.front.context import Front
 from engine.front.items import Ask, Beat, Finished, Item, Logprob
+from engine.front.lines import Answered
 from engine.front.pending import Pending
-from engine.front.plans import Plan, Reply, plans_of
+from engine.front.plans import Plan, Reply, plans_after_compaction, plans_of
 from engine.front.preparing import Origin, Prepared
 from engine.front.records import RequestRecord
 from engine.front.sessions import Session
@@ -89,14 +90,16 @@ class Generation:
             self.account.lost(prepared.broke.token if prepared.broke else len(previous.tokens))
         line.worker = worker
         if previous is not None and prepared.turn is not None and origin.side is None and not self.record.resent:
-            self.session.scores.judge(previous.expected, prepared.turn.conversation, prepared.prompt)
+            self.session.scores.judge(line, prepared.turn.conversation, prepared.prompt)
         if self.session.policy.observe and prepared.broke is not None and not prepared.broke.predicted:
             fork = {"session": self.session.id, "request": self.record.id, "broke_at": prepared.broke.json()}
             _LOG.info("a fork that no rule explains: %s", fork)
             self.front.bus.publish("fork", fork)
-        if previous is not None and origin.side == preparing.COMPACTION:
-            sent.expected = [expected for expected in previous.expected if expected.rule]  # it is still to come
         line.sent.append(sent)
+        if origin.side == preparing.COMPACTION:
+            if previous is not None and line is origin.about:
+                sent.expected = [expected for expected in previous.expected if expected.rule]  # it is still to come
+            self._compacting(None)
 
     async def _direct(self, submit: Submit, conversation: Conversation, kind: str | None, room: int) -> None:
         """Put the scripted turn or the grammar into `submit`."""
@@ -199,14 +202,31 @@ class Generation:
         front.language.remember(blocks, self._ids, prepared.prompt.tokens)
         sent, line = prepared.sent, origin.line
         sent.tokens = sent.tokens + array("I", self._ids)
-        if prepared.turn is None or self.record.side:
+        if origin.side == preparing.COMPACTION:
+            self._compacting(blocks)
+        if prepared.turn is None or origin.side is not None or self.record.side:
             return
         reply, policy = Reply(blocks, len(self._ids)), self.session.policy
+        line.answered = Answered(prepared.turn, blocks)
 
         def plan() -> list[Plan]:
             return plans_of(front.language, policy, preparing.after(front, prepared, reply), reply)
 
         front.anticipation.begin(front.off_loop, line, sent, plan)
+
+    def _compacting(self, summary: tuple[Block, ...] | None) -> None:
+        """This request asks for a summary of its line, or just got it: what follows is worked out beside the loop."""
+        front, origin, prepared = self.front, self._origin, self._prepared
+        assert origin is not None and prepared is not None
+        about, asked, policy = origin.about, prepared.asked, self.session.policy
+        last = about.answered
+        if last is None or asked is None or not about.sent:
+            return
+
+        def plan() -> list[Plan]:
+            return plans_after_compaction(front.language, policy, last, asked, summary)
+
+        front.anticipation.begin(front.off_loop, about, about.sent[-1], plan)
 
     def _logprob(self, entry: Sequence[Any]) -> Logprob:
         decode = self.front.language.decode

@@ -10,7 +10,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from engine.prompt.conversation import Prompt, Span
+from engine.prompt.conversation import Block, Prompt, Span
+from engine.prompt.edits.turn import Turn
 from engine.protocol import EditPoint
 
 PROMPTS_PER_LINE = 3
@@ -20,7 +21,8 @@ _SPAN_BYTES = 120
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A predicted next prompt up to its first unknown token. `rule` "" is a plain continuation; `expects` what comes then."""
+    """A predicted next prompt up to its first unknown token. `rule` "" is a plain continuation; `expects` what kind of request
+    it is about, "" for any."""
 
     rule: str
     edge: str
@@ -48,22 +50,50 @@ class Sent:
         return 4 * (len(self.tokens) + expected) + _SPAN_BYTES * len(self.spans)
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An agent's own request and what it was answered, as the client has it."""
+
+    turn: Turn
+    blocks: tuple[Block, ...]
+
+    @property
+    def bytes(self) -> int:
+        return 6 * len(self.turn.prompt.tokens)  # texts and blocks, which the next request of the line holds again
+
+
 @dataclass(slots=True)
 class Line:
     """The newest prompts of one line, oldest first. `own_id`: the agent itself named it, on the wire.
 
-    `cleared` are the keys of blocks that the engine left out of this line, as the client asked it to; `background` the
+    `answered` is its newest turn; `cleared` are the keys of blocks that the engine left out of this line, as the client asked it to; `background` the
     prompts that the worker is computing ahead, by request id.
     """
 
     key: str
     own_id: bool = False
     sent: deque[Sent] = field(default_factory=lambda: deque(maxlen=PROMPTS_PER_LINE))
+    answered: Answered | None = None
     cleared: dict[str, int] = field(default_factory=dict)
     background: dict[str, array[int]] = field(default_factory=dict)
     overdue: bool = False  # something could be cleared at the newest request, and waits for the pause behind it
+    plans: int = 0  # how often it was begun to work out what follows; the newest one counts
     worker: int = 0  # process id of the worker that had its newest prompt
     last: float | None = None  # monotonic time at which its newest reply was complete
+
+    @property
+    def bytes(self) -> int:
+        return sum(sent.bytes for sent in self.sent) + (self.answered.bytes if self.answered else 0)
+
+    def foretold(self, tokens: array[int]) -> Expected | None:
+        """The first expectation about the next request that `tokens` fulfil, beyond what the line had sent before: one that
+        only repeats that foretells nothing."""
+        expected = self.sent[-1].expected if self.sent else []
+        return next((e for e in expected if self.adds(e) and common_prefix(e.tokens, tokens) == len(e.tokens)), None)
+
+    def adds(self, expected: Expected) -> bool:
+        """Whether an expectation goes beyond each of the line's newest prompts and replies."""
+        return all(common_prefix(expected.tokens, sent.tokens) < len(expected.tokens) for sent in self.sent)
 
 
 class Lines:
@@ -92,14 +122,14 @@ class Lines:
             del self._lines[line.key]
 
     def bytes(self) -> int:
-        return sum(sent.bytes for line in self._lines.values() for sent in line.sent)
+        return sum(line.bytes for line in self._lines.values())
 
     def _trim(self) -> None:
         total = self.bytes()
         for key in list(self._lines)[:-1]:
             if total <= self._limit_bytes:
                 return
-            total -= sum(sent.bytes for sent in self._lines.pop(key).sent)
+            total -= self._lines.pop(key).bytes
         newest = next(reversed(self._lines.values()), None)
         while newest is not None and total > self._limit_bytes and len(newest.sent) > 1:
             total -= newest.sent.popleft().bytes

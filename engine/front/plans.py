@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.front.lines import Expected, common_prefix
-from engine.prompt.conversation import Block, Prompt, Span
+from engine.front.lines import Answered, Expected, common_prefix
+from engine.prompt.conversation import Block, Conversation, Prompt, Span
 from engine.prompt.edits.policy import EditPolicy, Prediction, Turn
 from engine.prompt.language import Language
 from engine.protocol import EditPoint
@@ -29,13 +30,26 @@ class Plan:
 
 
 def plans_of(language: Language, policy: EditPolicy, turn: Turn, reply: Reply) -> list[Plan]:
-    """The predictions as tokens, most probable first, each once. Raises BadRequest as `Language.render` does."""
+    """What follows `reply`, as tokens, most probable first, each once. Raises BadRequest as `Language.render` does."""
+    return _plans(language, policy, turn, policy.predict(turn, reply.blocks, reply.completion_tokens))
+
+
+def plans_after_compaction(
+    language: Language, policy: EditPolicy, last: Answered, asked: Conversation, summary: tuple[Block, ...] | None
+) -> list[Plan]:
+    """What follows the request for a summary `asked` beside a line whose `last` turn is given; None: it is being written."""
+    predictions = policy.compacted(last.turn, last.blocks, asked, summary)
+    return _plans(language, policy, last.turn, predictions)
+
+
+def _plans(language: Language, policy: EditPolicy, turn: Turn, predictions: Sequence[Prediction]) -> list[Plan]:
     plans: list[Plan] = []
-    for prediction in policy.predict(turn, reply.blocks, reply.completion_tokens):
+    for prediction in predictions:
         tokens = language.certain(prediction)
         if not tokens or any(list(p.expected.tokens) == tokens for p in plans):
             continue
-        expected = Expected(prediction.rule, prediction.edge, prediction.expects, array("I", tokens))
+        expects = "" if prediction.whenever else prediction.expects
+        expected = Expected(prediction.rule, prediction.edge, expects, array("I", tokens))
         plans.append(Plan(expected, _points(language, policy, turn, prediction, tokens)))
     return plans
 

@@ -28,16 +28,13 @@ _OPENING_CHARS = 256
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who asks: what the wire says, the kind of side request (None: a turn of the agent), and the line's key."""
+    """Who asks: what the wire says, the kind of side request (None: a turn of the agent), and its line. `about` is the line
+    that a compaction sums up: its own where it goes on from the agent's prompt."""
 
     wire: Wire
     side: str | None
     line: Line
-
-    @property
-    def aside(self) -> bool:
-        """Beside the agent's own conversation, which a compaction is not."""
-        return self.side is not None and self.side != COMPACTION
+    about: Line
 
 
 @dataclass(slots=True)
@@ -68,11 +65,11 @@ def origin(front: Front, session: Session, ask: Ask, headers: Mapping[str, str],
     side = None
     if ask.conversation is not None:
         side = side_kind(session.declaration, ask.conversation, body, wire.kind)
-    thread = wire.session or _opening(ask)
-    key = f"{session.id}/{thread}" if thread else session.id
-    if side is not None and side != COMPACTION:
-        key += f"/{side}"
-    return Origin(wire, side, front.lines.get(key, own_id=bool(wire.session)))
+    key, lines = _key(front, session, ask, wire, side), front.lines
+    about = line = lines.get(key, own_id=bool(wire.session))
+    if side is not None and not (side == COMPACTION and session.policy.declaration.compacts_in_session):
+        line = lines.get(f"{key}/{side}", own_id=True)
+    return Origin(wire, side, line, about)
 
 
 def prepare(
@@ -179,6 +176,18 @@ def _explained(front: Front, origin: Origin, others: Sequence[Line], prepared: P
     if prepared.broke is not None:
         prepared.texts = prepared.broke.texts(front.language.decode)
     return prepared
+
+
+def _key(front: Front, session: Session, ask: Ask, wire: Wire, side: str | None) -> str:
+    """The name of the agent's line: what the client says, else how its conversation begins. One that says nothing and
+    begins with a summary, or asks for one, goes on with the line used last."""
+    said = ask.conversation
+    if not wire.session and said is not None and (side == COMPACTION or session.policy.summarised(said)):
+        going = next((line for line in front.lines.of(session.id) if line.answered is not None), None)
+        if going is not None:
+            return going.key
+    thread = wire.session or _opening(ask)
+    return f"{session.id}/{thread}" if thread else session.id
 
 
 def _opening(ask: Ask) -> str:

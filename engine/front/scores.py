@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from engine.front.explain import met
-from engine.front.lines import Expected, common_prefix
+from engine.front.lines import Expected, Line, common_prefix
 from engine.prompt.conversation import Conversation, Prompt, Text
 
 APPEND = "append"  # what a prediction without a rule is called in reports
@@ -16,36 +14,46 @@ APPEND = "append"  # what a prediction without a rule is called in reports
 
 @dataclass(slots=True)
 class Score:
-    """`differs` is where the newest miss left the prediction: {token, message, block, kind}."""
+    """`early` counts edits that were foreseen as likely and had not come yet; `differs` is where the newest miss left the
+    prediction: {token, message, block, kind}."""
 
     hits: int = 0
     misses: int = 0
+    early: int = 0
     differs: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)
 class Scores:
-    """By rule. Only predictions that can be judged count: those of the kind of continuation that came."""
+    """By rule. Only predictions that can be judged count: those of the kind of continuation that came, and of these those
+    that said something which the line's earlier prompts had not said."""
 
     rules: dict[str, Score] = field(default_factory=dict)
 
-    def judge(self, expected: Sequence[Expected], conversation: Conversation, prompt: Prompt) -> Expected | None:
-        """Count what was expected against what came; the expectation that was met."""
+    def judge(self, line: Line, conversation: Conversation, prompt: Prompt) -> Expected | None:
+        """Count what `line` expected to come next against what came; the expectation that was met."""
         tokens = array("I", prompt.tokens)
         came = arrived(conversation)
-        hit = met(expected, tokens)
-        for one in expected:
-            score = self.rules.setdefault(one.rule or APPEND, Score())
+        hit = line.foretold(tokens)
+        for one in line.sent[-1].expected:
             if one is hit:
-                score.hits += 1
+                self._score(one).hits += 1
                 break
-            if one.expects == came:
+            if one.expects not in ("", came) or not line.adds(one) or (hit is not None and not one.rule):
+                continue
+            score = self._score(one)
+            if hit is not None and not hit.rule:
+                score.early += 1
+            else:
                 score.misses += 1
                 score.differs = _first_difference(one, prompt, tokens)
         return hit
 
     def json(self) -> dict[str, Any]:
         return {rule: asdict(score) for rule, score in self.rules.items()}
+
+    def _score(self, expected: Expected) -> Score:
+        return self.rules.setdefault(expected.rule or APPEND, Score())
 
 
 def arrived(conversation: Conversation) -> str:

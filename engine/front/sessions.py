@@ -19,6 +19,7 @@ from engine.prompt.script import Script
 
 MAX_SESSIONS = 1024
 MAX_STORED_RESPONSES = 256
+MAX_ENDED = 1024  # facts of sessions that are over
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class Session:
             "max_output": self.max_output,
             "created": self.created,
             "last_request": self.last_request,
+            "ended": None,
             "requests": self.requests,
             "running": self.running,
             "prompt_tokens": self.prompt_tokens,
@@ -100,6 +102,7 @@ class Sessions:
         self._template = template
         self.default = Session(id="", token=admin_token, policy=EditPolicy.compose(None, template))
         self._by_id: dict[str, Session] = {}
+        self._ended: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def create(self, fields: dict[str, Any]) -> Session:
         """Register a session from the body of POST /v1/sessions.
@@ -160,13 +163,29 @@ class Sessions:
             raise NotFound(f"There is no session {session_id}.", "See GET /v1/sessions.")
         return session
 
+    def facts(self, session_id: str) -> dict[str, Any]:
+        """What is known of a session, of one that is over as well. Raises NotFound."""
+        return self._ended.get(session_id) or self.get(session_id).json()
+
     def delete(self, session_id: str) -> None:
-        """Raises NotFound."""
-        self.get(session_id)
+        """End a session: its token opens nothing any more, what is known of it stays. Raises NotFound."""
+        self._ended[session_id] = {**self.get(session_id).json(), "ended": time.time()}
         del self._by_id[session_id]
+        while len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
 
     def all(self) -> list[Session]:
         return list(self._by_id.values())
+
+    def predictions(self) -> dict[str, dict[str, int]]:
+        """Hits, misses and early predictions of each rule, over all sessions that are remembered."""
+        total: dict[str, dict[str, int]] = {}
+        for facts in [*self._ended.values(), *(session.json() for session in self._by_id.values())]:
+            for rule, score in facts["predictions"].items():
+                counts = total.setdefault(rule, {"hits": 0, "misses": 0, "early": 0})
+                for name in counts:
+                    counts[name] += score[name]
+        return total
 
     def authenticate(self, session_id: str | None, token: str) -> Session | None:
         """The session that `token` opens; None when it opens nothing. Without an id only the admin token counts."""

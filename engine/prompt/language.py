@@ -15,6 +15,7 @@ from engine.prompt.dialects import find
 from engine.prompt.dialects.contract import Dialect
 from engine.prompt.echo import EchoMemory
 from engine.prompt.edits import template as templates
+from engine.prompt.edits.places import shared
 from engine.prompt.edits.turn import Prediction
 from engine.prompt.output import OutputParser
 from engine.prompt.render import Renderer
@@ -25,6 +26,7 @@ from engine.prompt.tokenizer import Tokenizer, TokenStream
 from engine.weights.manifest import load_manifest, remedy
 
 _UNKNOWN = "…"
+_UNLIKE = (_UNKNOWN, "a", "\n\n")  # texts of which no two start with the same token or join the same one before
 
 
 class Language:
@@ -108,7 +110,15 @@ class Language:
         What comes next is unknown, but not its kind: with a placeholder of that kind behind the known part, the
         template makes its own edits, such as dropping the thinking of earlier turns.
         """
-        known, unknown = prediction.conversation, _placeholder(prediction)
+        if not prediction.begins:
+            prompt, start = self._next(prediction, _UNKNOWN)
+            return prompt.tokens[:start]
+        first, *others = (self._next(prediction, prediction.begins + unlike)[0].tokens for unlike in _UNLIKE)
+        return first[: min(shared(first, other) for other in others)]
+
+    def _next(self, prediction: Prediction, text: str) -> tuple[Prompt, int]:
+        """The predicted prompt with `text` in the place of what comes first behind the known part, and where that starts."""
+        known, unknown = prediction.conversation, _placeholder(prediction, text)
         messages = [*known.messages, unknown]
         if known.messages and known.messages[-1].role == unknown.role == "user":
             last = messages[-2]  # the known part ends inside a user message
@@ -118,7 +128,7 @@ class Language:
             messages.append(Message("user", (Text(_UNKNOWN),)))
         prompt = self.render(replace(known, messages=tuple(messages)))
         starts = (span.start for span in prompt.spans if (span.message, span.block) == place)
-        return prompt.tokens[: next(starts, prompt.end)]
+        return prompt, next(starts, prompt.end)
 
     def parser(self, conversation: Conversation) -> OutputParser:
         """A parser for one answer to `conversation`. Without tools, or with tool choice none, tool syntax is text."""
@@ -166,14 +176,14 @@ class Language:
         return self._tokenizer.decode(ids)
 
 
-def _placeholder(prediction: Prediction) -> Message:
+def _placeholder(prediction: Prediction, text: str) -> Message:
     if prediction.expects == "assistant":
-        return Message("assistant", (Text(_UNKNOWN),))
+        return Message("assistant", (Text(text),))
     if prediction.expects != "tool_result":
-        return Message("user", (Text(_UNKNOWN),))
+        return Message("user", (Text(text),))
     last = prediction.conversation.messages[-1:]
     calls = [block.id for message in last for block in message.blocks if isinstance(block, ToolCall)]
-    return Message("tool", (ToolResult(calls[0] if calls else "", (Text(_UNKNOWN),)),))
+    return Message("tool", (ToolResult(calls[0] if calls else "", (Text(text),)),))
 
 
 def _variables(config: Path, tokenizer: Tokenizer, stop_ids: Sequence[int]) -> dict[str, Any]:

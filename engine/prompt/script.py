@@ -42,6 +42,7 @@ class Script:
     _played: int = 0  # turns of the main line that were asked for
     _removed: int = 0  # of them, those that compactions took out of the conversation
     _compacted: bool = False  # a compaction was answered and its effect has not been seen
+    _compactions: int = 0  # compactions that took effect
 
     @staticmethod
     def parse(data: Any, tools: Any = None) -> Script:
@@ -78,7 +79,8 @@ class Script:
         text = self.lines.side
         if kind == "compaction":
             self._compacted = True
-            text = text if self.lines.compaction is None else self.lines.compaction
+            if self.lines.compaction:
+                text = self.lines.compaction[min(self._compactions, len(self.lines.compaction) - 1)]
         return ScriptedTurn((Text(text),) if text else (), side=True)
 
     def _number(self, answered: int) -> int:
@@ -89,6 +91,7 @@ class Script:
         if self._compacted and answered + self._removed < self._played:
             self._removed = self._played - answered
             self._compacted = False
+            self._compactions += 1
         number = answered + self._removed
         self._played = max(self._played, number + 1)
         return number

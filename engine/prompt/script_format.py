@@ -3,7 +3,8 @@
     {"turns": [{"blocks": [{"thinking": "…"} | {"text": "…"} | {"tool": "bash", "args": {"command": "…"}}]}],
      "subagents": [{"match": "first user text contains this", "turns": […]}],
      "side": "answer to side requests",
-     "compaction": "summary answered to requests that compact the conversation; default: the answer to side requests"}
+     "compaction": "summary answered to requests that compact the conversation, or a list of summaries, one for each in turn,
+                    the last one for the rest; default: the answer to side requests"}
 
 A script speaks of neutral tools; a mapping, part of the harness's declaration, says how the agent's own tools express
 them: `{"read": [{"name": "Read", "args": {"file_path": "{path}"}}]}`, the first candidate that the request offers wins.
@@ -60,12 +61,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A parsed script. `compaction` None: such requests are answered like any other side request."""
+    """A parsed script. Without `compaction` such requests are answered like any other side request."""
 
     main: Line
     subagents: tuple[Line, ...]
     side: str
-    compaction: str | None
+    compaction: tuple[str, ...]
 
 
 def parse_lines(data: Any) -> Lines:
@@ -82,7 +83,11 @@ def parse_lines(data: Any) -> Lines:
             raise ScriptError(f"{place}.match is empty.", "Give a piece of the subagent's first user text.")
         subagents.append(Line(match, _turns(entry.get("turns"), f"{place}.turns")))
     side = _string(data.get("side", ""), "script.side")
-    compaction = _string(data["compaction"], "script.compaction") if "compaction" in data else None
+    given = data.get("compaction", [])
+    if isinstance(given, list):
+        compaction = tuple(_string(text, f"script.compaction[{i}]") for i, text in enumerate(given))
+    else:
+        compaction = (_string(given, "script.compaction"),)
     return Lines(Line("", _turns(data.get("turns"), "script.turns")), tuple(subagents), side, compaction)
 
 

@@ -30,6 +30,7 @@ class Run:
     stderr: str
     wall_s: float
     requests: list[dict[str, Any]]
+    session: dict[str, Any]  # what the engine knows of it, after its end
     lookups: list[str]  # names that were looked up, besides localhost
     no_routes: int  # packets that had nowhere to go
 
@@ -109,10 +110,11 @@ class Rig:
         seen = self.run(
             [ft, "launch", agent, *options, "--", *args],
             [ft, "ctl", "requests", "--json", "-n", "100"],
+            [ft, "ctl", "explain", "--json"],
             [ft, "engine", "stop"],
             timeout_s=timeout_s,
         )
-        launched, listed, _ = seen["results"]
+        launched, listed, explained, _ = seen["results"]
         requests = json.loads(listed["stdout"])["requests"] if listed["code"] == 0 else []
         return Run(
             code=launched["code"],
@@ -120,6 +122,7 @@ class Rig:
             stderr=launched["stderr"] + self._engine_log(),
             wall_s=launched["wall_s"],
             requests=requests,
+            session=json.loads(explained["stdout"])["session"] if explained["code"] == 0 else {},
             lookups=[name for name in seen["names"] if name != "localhost"],
             no_routes=seen["no_routes"],
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +11,20 @@ from typing import Any
 
 import pytest
 
-from tests.agents.records import table
+from tests.agents.records import summary, table
 
 pytestmark = pytest.mark.agents
 
 ANSWER = "All of it is read, and the parts agree."
-SUMMARY = (
-    "<summary>\nThe parts so far were read; nothing in them contradicts another. Go on with the next part.\n</summary>"
-)
+SUMMARIES = [
+    "<summary>\nThe parts so far were read; nothing in them contradicts another. Go on with the next part.\n</summary>",
+    "<summary>\nMore parts were read, and they agree with the earlier ones. Some are left to be read.\n</summary>",
+    "<summary>\nNearly everything is read by now without a contradiction. Finish it.\n</summary>",
+]
+PROMPTS = ["Begin with these parts.", "Go on with the next ones.", "Finish with what is left."]
 FILE_BYTES = 20_000
-FRAME_TOKENS = 16
+HIT_RATE = 0.95
+KEPT = Path(__file__).parents[2] / "bench" / "results" / "agents.json"  # written where FT_KEEP is set
 
 
 @dataclass(frozen=True)
@@ -30,8 +36,6 @@ class Case:
     after: tuple[str, ...] = ()  # arguments behind the prompts
     prompts: int = 1
     reads: int = 13
-    foreseen: bool = False  # its declaration, or its hints, name the place where the compacted prompt forks
-    exact: bool = False  # a checkpoint lies exactly there
     settings: tuple[str, str] | None = None  # a file of the user: its path below the home, and its text
     timeout_s: float = 380
 
@@ -47,17 +51,16 @@ CASES = {
         ("-p",),
         prompts=3,
         reads=3,
-        foreseen=True,
         settings=(
             ".pi/agent/settings.json",
             '{"compaction": {"enabled": true, "reserveTokens": 10000, "keepRecentTokens": 6000}}',
         ),
     ),
-    "opencode": Case("40k", ("run",), foreseen=True),
+    "opencode": Case("40k", ("run",)),
     # it cuts what a command prints
-    "codex": Case("28k", ("exec", "-s", "danger-full-access"), foreseen=True, exact=True),
+    "codex": Case("28k", ("exec", "-s", "danger-full-access"), reads=15),
     # after a compaction it shows the files it read last once more
-    "claude": Case("96k", ("-p",), reads=16, after=("--allowedTools", "Bash,Read,Edit"), foreseen=True, exact=True),
+    "claude": Case("72k", ("-p",), reads=13, after=("--allowedTools", "Bash,Read,Edit")),
 }
 MARKS: dict[str, Any] = {"pi": ()}
 
@@ -70,7 +73,7 @@ def test_long_session(rig: Any, agent: str) -> None:
     if case.settings is not None:
         rig.keep(*case.settings)
     paths = files(rig.project, case.prompts * case.reads)
-    prompts = [f"Read part {number + 1}." for number in range(case.prompts)]
+    prompts = PROMPTS[: case.prompts]
     run = rig.launch(
         agent,
         *case.args,
@@ -81,34 +84,30 @@ def test_long_session(rig: Any, agent: str) -> None:
         script=script(case, paths),
         options=("--ctx", case.ctx, "--force"),  # a window below what the agent is comfortable with
     )
-    report = table(run.requests)
+    found = summary(run.requests, run.session)
+    report = f"{table(run.requests)}\n{json.dumps(found)}\n{json.dumps(run.session.get('predictions'))}"
     print(report)
     assert run.code == 0, f"{report}\n{run}"
     assert ANSWER in run.stdout, f"{report}\n{run}"
     assert all(request["end"] in ("stop", "tool_use") and not request["error"] for request in run.requests), report
-    turns = [request for request in run.requests if not request["side"]]
-    compactions = [request for request in run.requests if request["kind"] == "compaction"]
-    assert len(turns) == case.steps and case.steps >= 12, report
-    assert compactions, f"nothing was compacted\n{report}"
-    continued = [request for request in turns[1:] if not request["broke_at"]]
-    assert [request["replayed_tokens"] for request in continued] == [0] * len(continued), report
-    # a prompt with another head, and a second summary, share a few words of the template with what was there before
-    assert all(request["replayed_tokens"] < FRAME_TOKENS for request in run.requests), report
-    broken = [request["broke_at"] for request in turns if request["broke_at"]]
-    assert broken, report
-    assert not case.exact or not any(request["replayed_tokens"] for request in turns), report
-    assert not case.foreseen or all(broke["predicted"] for broke in broken), f"an edit came unforeseen\n{report}"
-    assert sum(request["anticipated_tokens"] for request in turns) > 0, report
+    assert found["requests"] == case.steps >= 12, report
+    assert found["compactions"], f"nothing was compacted\n{report}"
+    assert [request["replayed_tokens"] for request in run.requests] == [0] * len(run.requests), report
+    assert found["edits_hit"] >= HIT_RATE * found["edits_predicted"] and found["edits_hit"] > 0, report
+    assert found["anticipated"] > 0, report
     assert (run.lookups, run.no_routes) == ([], 0), "something tried to leave this machine"
+    if os.environ.get("FT_KEEP"):
+        kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+        KEPT.write_text(json.dumps({**kept, agent: found}, indent=1, sort_keys=True) + "\n")
 
 
 def files(project: Path, count: int) -> list[Path]:
-    """Texts that share nothing but their words."""
+    """Texts that share nothing but their words, under names that differ from the first letter on."""
     chance = random.Random(7)
     words = [line.strip() for line in WORDS.split()]
     paths = []
     for number in range(count):
-        path = project / f"part{number:02}.txt"
+        path = project / f"{words[number * 3]}-{number:02}.txt"
         lines = (" ".join(chance.choices(words, k=9)) for _ in range(FILE_BYTES // 60))
         path.write_text("\n".join(lines) + "\n")
         paths.append(path)
@@ -119,10 +118,11 @@ def script(case: Case, paths: list[Path]) -> dict[str, Any]:
     turns: list[dict[str, Any]] = []
     for prompt in range(case.prompts):
         for path in paths[prompt * case.reads : (prompt + 1) * case.reads]:
-            thinking = {"thinking": f"What does {path.name} say about the others?"}
+            name = path.stem.partition("-")[0]
+            thinking = {"thinking": f"{name.capitalize()} comes next: what does it say about the others?"}
             turns.append({"blocks": [thinking, {"tool": "read", "args": {"path": str(path)}}]})
         turns.append({"blocks": [{"thinking": "Nothing is missing."}, {"text": ANSWER}]})
-    return {"turns": turns, "side": "Reading the parts", "compaction": SUMMARY}
+    return {"turns": turns, "side": "Reading the parts", "compaction": SUMMARIES}
 
 
 WORDS = """

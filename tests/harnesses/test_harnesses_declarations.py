@@ -149,7 +149,7 @@ class Condition:
     """`when`: `cmp {("and"|"or") cmp} | always | trigger`, integer arithmetic over declared names."""
 
     FUNCTIONS = ("chars4", "floor", "min", "max", "clamp")
-    VARIABLES = ("window", "max_output", "prompt", "completion", "total", "protected", "prunable")
+    VARIABLES = ("window", "max_output", "prompt", "completion", "total", "newest", "protected", "prunable")
     TRIGGER = re.compile(r"always|new_query|day_changed|idle_over\(\d+\)|body_edit\(\w+\)|matches\(.+, '.+'\)")
     TOKEN = re.compile(r"\s*(?:(\d+|[a-z_0-9]+|<=|>=|==|[-+*/(),<>]))")
 

@@ -22,10 +22,13 @@ _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 @dataclass(frozen=True, slots=True)
 class Tail:
     """What a compaction keeps beside the head: `users`, the newest user messages up to so many tokens, before the
-    summary where `before_summary`; `messages`, how many of the newest messages stand behind it."""
+    summary where `before_summary`; `tokens`, up to how many of the newest messages stand behind it; `messages`, how many
+    of them exactly. With `since`, it is what came after a summary had been asked for: nothing, if that was waited for."""
 
     before_summary: bool = False
+    since: bool = False
     users: Sum | None = None
+    tokens: Sum | None = None
     messages: int = 0
 
 
@@ -123,7 +126,8 @@ def parse(data: Mapping[str, Any], place: str = "declaration") -> Declaration:
         echo_args=echo.get("args", "verbatim"),
         rules=rules,
         keeps=keeps,
-        compacts_in_session=any(s["kind"] == "compaction" and s.get("head") == "session" for s in sides),
+        compacts_in_session=any("instruction_re" in rule.params for rule in rules)
+        or any(s["kind"] == "compaction" and s.get("head") == "session" for s in sides),
     )
 
 
@@ -214,12 +218,12 @@ def _keep_newest(op: str, params: Mapping[str, Any]) -> Select | None:
 
 
 def _tail(entry: Mapping[str, Any], place: str) -> Tail:
-    if "tokens" in entry:
-        parse_sum(entry["tokens"], f"{place}.tokens")
+    tokens = parse_sum(entry["tokens"], f"{place}.tokens") if "tokens" in entry else None
     users = parse_sum(entry["users"], f"{place}.users") if "users" in entry else None
     before = entry.get("place") == "before_summary"
-    exact = not before and "tokens" not in entry and "since" not in entry  # else the number is only the least
-    return Tail(before, users, int(entry.get("min_messages", 0)) if exact else 0)
+    exact = not before and tokens is None and "since" not in entry  # else the number is only the least
+    messages = int(entry.get("min_messages", 0)) if exact else 0
+    return Tail(before, "since" in entry, users, None if before else tokens, messages)
 
 
 def _selectors(wire: Mapping[str, Any], name: str, place: str) -> tuple[Selector, ...]:

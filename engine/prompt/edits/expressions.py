@@ -21,7 +21,7 @@ from typing import Any
 from engine.errors import BadRequest
 from engine.prompt.edits.patterns import Pattern, compile_pattern
 
-NAMES = frozenset({"window", "max_output", "prompt", "completion", "total", "protected", "prunable"})
+NAMES = frozenset({"window", "max_output", "prompt", "completion", "total", "newest", "protected", "prunable"})
 _FUNCTIONS: dict[str, tuple[int, int]] = {  # name -> fewest and most arguments
     "floor": (1, 1),
     "chars4": (1, 1),

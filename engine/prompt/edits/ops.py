@@ -59,6 +59,17 @@ def summarize(conversation: Conversation, until: Place, kept: Sequence[Message] 
     return _with(conversation, [*messages, *kept])
 
 
+def end_with(conversation: Conversation, place: Place, end: str) -> Conversation:
+    """With a text block that ends with `end`."""
+
+    def extend(block: Block) -> Block:
+        return (
+            replace(block, text=block.text + end) if isinstance(block, Text) and not block.text.endswith(end) else block
+        )
+
+    return _map(conversation, [place], extend)
+
+
 def move_tail(conversation: Conversation, matches: Callable[[str], bool] | None = None) -> Conversation:
     """Without the trailing user message that the client sends anew behind everything else.
 

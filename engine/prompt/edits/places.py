@@ -186,7 +186,9 @@ class Places:
         for place, block in self.outline.blocks():
             if place[0] < self.outline.head or not isinstance(block, Text):
                 continue
-            if (matcher is not None and matcher.matches(block.text)) or (before and block.text.startswith(before)):
+            if matcher is not None and matcher.matches(block.text):
+                return place
+            if matcher is None and before and block.text.startswith(before):
                 return place
             if question and block.text.strip() == question and place[0] + 1 < len(self.outline.messages):
                 return place[0] + 1, -1
@@ -205,7 +207,9 @@ class Places:
 
 
 def summary_before(params: Mapping[str, Any]) -> str:
-    """The text that a compaction's message begins with, before the summary itself."""
+    """The text that a compaction's message begins with, before the summary itself or what else is not known of it."""
+    if begins := params.get("summary_begins"):
+        return str(begins)
     before, found, _ = str(params.get("summary", "")).partition(SUMMARY)
     return before if found else ""
 

@@ -9,8 +9,9 @@ from typing import Any
 from engine.prompt.conversation import Block, Conversation, Message, Prompt, Text
 from engine.prompt.edits import declaration as declarations
 from engine.prompt.edits import wire as wires
-from engine.prompt.edits.anchors import Anchors, default_keeps
+from engine.prompt.edits.anchors import Anchors, context_of, default_keeps
 from engine.prompt.edits.declaration import Declaration, Rule, Volatile
+from engine.prompt.edits.edges import parse_edge
 from engine.prompt.edits.outline import Outline, Place, block_at
 from engine.prompt.edits.places import Places
 from engine.prompt.edits.predict import Predictor
@@ -19,6 +20,7 @@ from engine.prompt.edits.turn import Hint, Prediction, Turn, Wire
 from engine.protocol import EditPoint
 
 __all__ = ["EditPolicy", "Hint", "Prediction", "Turn", "Wire"]
+_SUMMARY = parse_edge("summary.start", "policy")
 
 
 class EditPolicy:
@@ -68,6 +70,22 @@ class EditPolicy:
         """What the next request will be, most probable first, at most two."""
         predictor = Predictor(self.declaration, self.template, self._enabled(turn.config))
         return predictor.predict(turn, reply, completion_tokens)
+
+    def summarised(self, conversation: Conversation) -> bool:
+        """Whether its first message brings the summary of an earlier compaction."""
+        outline = Outline(conversation)
+        first = outline.head, 0
+        places = Places(outline, Prompt([]), {}, None)
+        found = (places.place(_SUMMARY, context_of(r)) for r in self.declaration.rules if r.op == "summarize")
+        return any(place is not None and place == first for place in found)
+
+    def compacted(
+        self, turn: Turn, reply: tuple[Block, ...], asked: Conversation, summary: tuple[Block, ...] | None
+    ) -> list[Prediction]:
+        """What follows the request for a summary `asked`, made beside `turn` and its `reply`; None: it is being written."""
+        return Predictor(self.declaration, self.template, self._enabled(turn.config)).compacted(
+            turn, reply, asked, summary
+        )
 
     def wire(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Wire:
         """What the request says about itself. `headers` have lower-case names.

@@ -13,7 +13,7 @@ from engine.prompt.edits.edges import Edge, parse_edge
 from engine.prompt.edits.expressions import Condition, Facts
 from engine.prompt.edits.outline import Outline, Place, block_at, size_of, text_of
 from engine.prompt.edits.patterns import compile_pattern
-from engine.prompt.edits.places import SUMMARY, Places
+from engine.prompt.edits.places import SUMMARY, Places, summary_before
 from engine.prompt.edits.template import Template
 from engine.prompt.edits.turn import Hint, Prediction, Turn
 
@@ -37,7 +37,7 @@ class Predictor:
         if summarized is not None:
             return [summarized]
         plain = self._appended(turn, reply, expects, values)
-        compacted = self._compacted(turn, plain, reply, values)
+        compacted = self._compacted(turn, expects, reply, values)
         if compacted is None:
             return [plain]
         # Beside the session: what was said so far is never sent again as it is.
@@ -82,27 +82,94 @@ class Predictor:
         return Prediction(rules, edge, conversation, expects, then if expects == "tool_result" else "")
 
     def _compacted(
-        self, turn: Turn, plain: Prediction, reply: tuple[Block, ...], values: Mapping[str, int]
+        self, turn: Turn, expects: str, reply: tuple[Block, ...], values: Mapping[str, int]
     ) -> Prediction | None:
         """What is certain of the conversation after a compaction that this reply's usage, or a hint, calls for."""
-        hints = [_rule_of(h) for h in turn.hints if h.op == "summarize"]
+        declared = self._summarizer()
+        hints = [replace(_rule_of(h), next_user_turn=h.after == "user") for h in turn.hints if h.op == "summarize"]
+        if declared is not None:
+            hints = [replace(hint, params=declared.params, tail=declared.tail) for hint in hints]
         whole = ops.append(turn.conversation, [Message("assistant", reply)])
         places = self._places(whole, turn)
         for rule in [*hints, *(r for r in self.rules if r.op == "summarize" and r.known == "reply")]:
-            if not self.holds(rule, turn, values, places):
+            if (rule.next_user_turn and expects != "user") or not self.holds(rule, turn, values, places):
                 continue
             found = self._deepest(rule, places)
             if found is None:
                 continue
-            edge, place = found
-            question = str(rule.params.get("question", ""))
-            kept = self._kept_users(rule, whole, place, values)
-            if question and edge.kind != "summary":
-                kept = [*kept, Message("user", (Text(question),))]
-            begun = [] if question or not kept else [Message("user", ())]  # the summary is a message of its own
-            conversation = ops.summarize(whole, place, [*kept, *begun])
-            return Prediction(rule.id, edge.text, conversation, "assistant" if question else "user")
+            return self._before_summary(rule, found, whole, values)
         return None
+
+    def compacted(
+        self, turn: Turn, reply: tuple[Block, ...], asked: Conversation, summary: tuple[Block, ...] | None
+    ) -> list[Prediction]:
+        """What follows a request for a summary, `asked`, that was made beside the agent's own conversation: `turn` and its
+        `reply`. `summary` is the answer to it, None while that is being written. The most complete prediction first."""
+        rule = self._summarizer()
+        whole = ops.append(turn.conversation, [Message("assistant", self._echoed(reply))])
+        values = self._values(turn, 0)
+        found = self._deepest(rule, self._places(whole, turn)) if rule is not None else None
+        if rule is None or found is None or (rule.tail.since and len(asked.messages) > len(turn.conversation.messages)):
+            return []
+        before = self._before_summary(rule, found, whole, values)
+        text = "".join(block.text for block in summary or () if isinstance(block, Text)).strip()
+        question, wrapper = rule.params.get("question"), str(rule.params.get("summary", ""))
+        if not text or not (question or SUMMARY in wrapper):
+            return [before]
+        head, _, behind = wrapper.partition(SUMMARY)
+        if rule.params.get("more"):
+            return [replace(before, begins=head + text)]
+        told = Message("assistant", (Text(text),)) if question else Message("user", (Text(head + text + behind),))
+        messages = before.conversation.messages
+        if not question and messages and not messages[-1].blocks:
+            messages = messages[:-1]
+        calls = any(isinstance(block, ToolCall) for block in reply)
+        start = found[1][0] + (found[0].kind == "summary")
+        tail = self._tail(rule, whole, start, values, values["newest"] if calls else 0)
+        conversation = replace(whole, messages=(*messages, told, *tail))
+        expects = "tool_result" if calls and tail else "user"
+        return [Prediction(rule.id, found[0].text, conversation, expects, whenever=True)]
+
+    def _summarizer(self) -> Rule | None:
+        return next((rule for rule in self.rules if rule.op == "summarize" and rule.known == "reply"), None)
+
+    def _before_summary(
+        self, rule: Rule, found: tuple[Edge, Place], whole: Conversation, values: Mapping[str, int]
+    ) -> Prediction:
+        """What stands before the summary of `whole`, and how its message begins."""
+        edge, place = found
+        question = str(rule.params.get("question", ""))
+        kept = self._kept_users(rule, whole, place, values)
+        if question and edge.kind != "summary":
+            kept = [*kept, Message("user", (Text(question),))]
+        begun = [] if question or not kept else [Message("user", ())]  # the summary is a message of its own
+        conversation = ops.summarize(whole, place, [*kept, *begun])
+        join = str(rule.params.get("join", ""))
+        if join and place[1] > 0:
+            conversation = ops.end_with(conversation, (place[0], place[1] - 1), join)
+        begins = "" if question else summary_before(rule.params)
+        expects = "assistant" if question else "user"
+        return Prediction(rule.id, edge.text, conversation, expects, begins=begins, whenever=True)
+
+    def _tail(
+        self, rule: Rule, whole: Conversation, start: int, values: Mapping[str, int], coming: int
+    ) -> Sequence[Message]:
+        """The newest messages that fit the rule's size, in tokens of four characters, with the `coming` one; from an answer
+        or a user's message on."""
+        if rule.tail.messages:
+            return whole.messages[-rule.tail.messages :]
+        left = rule.tail.tokens.value(values) if rule.tail.tokens is not None else None
+        if left is None:
+            return ()
+        left -= coming
+        first = len(whole.messages)
+        for index in range(first - 1, start - 1, -1):
+            message = whole.messages[index]
+            left -= sum(size_of(block) for block in message.blocks) // 4
+            if left < 0:
+                break
+            first = index if message.role != "tool" else first
+        return whole.messages[first:]
 
     def _summarized(self, turn: Turn, reply: tuple[Block, ...], values: Mapping[str, int]) -> Prediction | None:
         """What follows when the request asked for the summary in the session itself, and `reply` is that summary."""
@@ -231,12 +298,15 @@ class Predictor:
 
     def _values(self, turn: Turn, completion_tokens: int) -> dict[str, int]:
         prompt = len(turn.prompt.tokens)
+        newest = turn.conversation.messages[-1:] if turn.conversation.messages else ()
+        results = [size_of(b) for message in newest if message.role == "tool" for b in message.blocks]
         return {
             "window": turn.window,
             "max_output": turn.max_output,
             "prompt": prompt,
             "completion": completion_tokens,
             "total": prompt + completion_tokens,
+            "newest": sum(results) // 4,
         }
 
     def _facts(self, rule: Rule, turn: Turn, values: Mapping[str, int], places: Places) -> Facts:

@@ -120,13 +120,38 @@ def test_scores_count_only_what_can_be_judged() -> None:
     append = Expected("", "", "user", array("I", [1, 2, 3]))
     pruned = Expected("prune", "", "user", array("I", [1, 2, 7]))
     scores = Scores()
-    assert scores.judge([pruned, append], user, came) is append
-    assert scores.judge([pruned], tool, came) is None  # a rule about the next user text says nothing about a result
-    assert scores.judge([append, pruned], user, came) is append  # what is less probable is not asked
+
+    def judge(*expected: Expected, came_of: Conversation = user) -> Expected | None:
+        earlier = Sent.of(prompt(("system", [1, 2, 4])), [])
+        earlier.expected = list(expected)
+        return scores.judge(line_with(earlier), came_of, came)
+
+    assert judge(pruned, append) is append
+    assert judge(pruned, came_of=tool) is None  # a rule about the next user text says nothing about a result
+    assert judge(append, pruned) is append  # what is less probable is not asked
+    assert judge(pruned) is None
+    nowhere = {"token": 2, "message": 0, "block": 0, "kind": "system"}
     assert scores.json() == {
-        "prune": {"hits": 0, "misses": 1, "differs": {"token": 2, "message": 0, "block": 0, "kind": "system"}},
-        "append": {"hits": 2, "misses": 0, "differs": None},
+        "prune": {"hits": 0, "misses": 1, "early": 1, "differs": nowhere},
+        "append": {"hits": 2, "misses": 0, "early": 0, "differs": None},
     }
+
+
+def test_a_prediction_that_only_repeats_what_was_sent_proves_nothing() -> None:
+    user = Conversation((Message("user", (Text("a"),)),))
+    head = Expected("compact", "head.end", "", array("I", HEAD[1]))
+    further = Expected("compact", "head.end", "", array("I", [*HEAD[1], 40]))
+    compacted = prompt(HEAD, ("user", [40, 41]), generation=[90])
+    scores = Scores()
+    assert scores.judge(line_with(sent_first(expected=[head])), user, compacted) is None
+    assert scores.json() == {}
+    broke = find_break(line_with(sent_first(expected=[head])), [], compacted)
+    assert broke is not None and not broke.predicted
+    assert scores.judge(line_with(sent_first(expected=[further])), user, compacted) is further
+    assert scores.judge(line_with(sent_first(expected=[further])), user, prompt(HEAD, ("user", [50]))) is None
+    assert (scores.rules["compact"].hits, scores.rules["compact"].misses) == (1, 1)
+    # Said once before, beside another request: an older prompt of the line counts too.
+    assert scores.judge(line_with(Sent.of(compacted, []), sent_first(expected=[further])), user, compacted) is None
 
 
 def test_lines_are_bounded_and_forget_what_is_oldest() -> None:

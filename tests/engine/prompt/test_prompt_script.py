@@ -94,6 +94,16 @@ def test_a_compaction_takes_turns_out_of_the_history() -> None:
     assert plain.turn_for(conversation(tools=()), "compaction").blocks == (Text("A title"),)
 
 
+def test_each_compaction_may_have_a_summary_of_its_own() -> None:
+    turns = [{"blocks": [{"text": str(number)}]} for number in range(9)]
+    script = Script.parse({"turns": turns, "compaction": ["First.", "Second."]})
+    for summary in ("First.", "Second.", "Second."):
+        script.turn_for(conversation(assistant(), USER))
+        assert script.turn_for(conversation(), "compaction").blocks == (Text(summary),)
+        assert script.turn_for(conversation(), "compaction").blocks == (Text(summary),), "an agent may ask twice"
+        script.turn_for(conversation())
+
+
 def test_running_out_and_missing_tools_are_errors() -> None:
     script = Script.parse(SCRIPT, MAPPING)
     with pytest.raises(ScriptError, match="run out: turn 4 was asked for, the main line has 3"):
