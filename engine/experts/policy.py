@@ -1,9 +1,9 @@
 """What an expert in a slot is worth. The slot table evicts whatever is worth least; a policy says what that is.
 
 Real routing was recorded and replayed (`ft bench experts --replay`). Recency alone is a poor guide: layers take turns, so a plain
-LRU evicts exactly what comes next round. How often an expert was used over the last hundred tokens or so predicts best, and
-neither router probabilities of experts that were not chosen, nor the token itself, nor the next layers' routers foreseen from
-this one changed a miss rate by more than one per cent: what is evicted next is not what these can tell about.
+LRU evicts exactly what comes next round. How often an expert was used over the last hundred tokens or so predicts best. Router
+probabilities of experts that were not chosen, the token itself and the next layers' routers applied early were tried: each
+changed miss rates by about one per cent, because they tell about this token, and victims are chosen for the next ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 Worth = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
-HALF_LIFE_ROWS = 128.0  # anything from 32 to 256 is within 3 % of the best on recorded routing, at every capacity
+HALF_LIFE_ROWS = 128.0  # 32 to 256 are within 5 % of the best on recorded routing at 11 and 37 % of the experts
 
 
 class Policy(Protocol):
