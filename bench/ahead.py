@@ -29,6 +29,7 @@ from engine.bench.rows import row, show
 READY_S = 180.0
 PROMPT_WORDS = 1500  # of the session that asks
 SETTLE_S = 0.05  # the answer's own last step
+TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]  # a request of an agent
 
 
 @contextmanager
@@ -85,7 +86,7 @@ class Decode:
 
     def _read(self) -> None:
         body = {"messages": [{"role": "user", "content": "go on"}], "stream": True, "max_tokens": 15_000}
-        body["tools"] = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+        body["tools"] = TOOLS
         with self._client.stream("POST", chat(self._session), json=body, headers=bearer(self._session)) as answer:
             for line in answer.iter_lines():
                 if line.startswith("data: {") and '"content"' in line:
@@ -122,14 +123,15 @@ def bearer(session: dict[str, Any]) -> dict[str, str]:
 class Asker:
     """The other session. Each question goes on from the last one, so that little of it has to be computed."""
 
-    def __init__(self, client: httpx.Client) -> None:
-        self._client, self._session = client, session(client)
+    def __init__(self, client: httpx.Client, questions: int) -> None:
+        script = {"turns": [{"blocks": [{"text": "done"}]}] * questions}
+        self._client, self._session = client, session(client, script=script)
         self._history = [{"role": "user", "content": " word" * PROMPT_WORDS}]
 
     def ask(self) -> None:
         """Something is left to compute ahead behind the answer."""
         before = self.submitted()
-        body = {"messages": self._history, "max_tokens": 2}
+        body = {"messages": self._history, "tools": TOOLS}
         answer = self._client.post(chat(self._session), json=body, headers=bearer(self._session)).raise_for_status()
         self._history.append(answer.json()["choices"][0]["message"])
         self._history.append({"role": "user", "content": "and then?"})
@@ -153,7 +155,7 @@ class Asker:
 
 
 def measure(client: httpx.Client, rounds: int, tokens: int) -> list[dict[str, Any]]:
-    asker = Asker(client)
+    asker = Asker(client, rounds + 2)
     asker.ask_raw()
     asker.ask()
     decode = Decode(client, 2 * (rounds + 2) * (tokens + 200))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import demo
+import prefix_tables
 import report
 from svg import ACCENT, GRID, OTHER, OURS, SOFT, Svg, bars
 
@@ -21,6 +22,7 @@ NUMBER = re.compile(
     r"<!--n:(?P<result>[\w-]+):(?P<row>[^:]+):(?P<field>\w+):(?P<format>[^-]*)-->(?P<text>.*?)<!--/n-->"
 )
 TABLE = re.compile(r"<!--demo-table-->\n```\n(?P<text>.*?)\n```\n<!--/demo-table-->", re.DOTALL)
+MARKED_TABLE = re.compile(r"(<!--table:prefix\.(?P<name>\w+)-->)\n.*?\n?(<!--/table-->)", re.DOTALL)
 CAPTION = re.compile(r"<!--caption:(?P<result>[\w-]+)-->(?P<text>.*?)<!--/caption-->")
 
 
@@ -37,6 +39,7 @@ def refreshed(text: str) -> str:
         text,
     )
     text = TABLE.sub(lambda m: m[0].replace(m["text"], demo.table(demo.from_rows(report.load("demo")["rows"]))), text)
+    text = MARKED_TABLE.sub(lambda m: f"{m[1]}\n{prefix_tables.TABLES[m['name']]()}\n{m[3]}", text)
     return CAPTION.sub(
         lambda m: m[0].replace(f"-->{m['text']}<!--", f"-->{report.caption(report.load(m['result']))}<!--"), text
     )
@@ -125,7 +128,12 @@ def draw_demo() -> str:
 
 def main() -> int:
     FIGURES.mkdir(parents=True, exist_ok=True)
-    for name, draw in (("path", draw_path), ("decode", draw_decode), ("demo", draw_demo)):
+    for name, draw in (
+        ("path", draw_path),
+        ("decode", draw_decode),
+        ("demo", draw_demo),
+        ("prefix", prefix_tables.draw),
+    ):
         (FIGURES / f"{name}.svg").write_text(draw())
     for path in texts():
         old = path.read_text()
