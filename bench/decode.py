@@ -19,7 +19,8 @@ from engine.bench.rows import Row, row, show
 CONTEXT = 128  # short, as in llama.cpp's own benchmark of generation
 
 
-def rows_of(pair: models.Pair, args: argparse.Namespace, rounds: int, steps: int) -> list[Row]:
+def rows_of(pair: models.Pair, args: argparse.Namespace) -> list[Row]:
+    rounds, steps = args.rounds or (3 if args.quick else 9), 8 if args.quick else 16
     python = versus.peer(args)
     prompt = versus.tokens(CONTEXT, pair.shape.vocab)
     started: set[int] = set()
@@ -57,12 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     versus.add_flags(parser)
     args = parser.parse_args()
-    rounds, steps = args.rounds or (3 if args.quick else 9), 8 if args.quick else 16
-    rows: list[Row] = []
-    for name, shape, format in models.chosen(args):
-        with models.pair(name, shape, format, args.work, args.keep_models) as pair:
-            rows += rows_of(pair, args, rounds, steps)
-    show(rows, args.json)
+    show(versus.over_models(args, rows_of), args.json)
     return 0
 
 

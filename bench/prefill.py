@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 
 import models
 import sides
@@ -17,14 +18,20 @@ from sides import Side
 from engine.bench.rows import Row, row, show
 
 LENGTHS = (512, 4096)
+LONG = 1024  # prompts above are measured in every other round
 
 
-def rows_of(pair: models.Pair, args: argparse.Namespace, rounds: int, lengths: list[int]) -> list[Row]:
+def rows_of(pair: models.Pair, args: argparse.Namespace) -> list[Row]:
+    rounds = args.rounds or (2 if args.quick else 5)
+    lengths = args.lengths or ([512] if args.quick else list(LENGTHS))
     python = versus.peer(args)
-    prompts = {n: versus.tokens(n, pair.shape.vocab) for n in lengths}
+    prompts = {n: versus.tokens(n, pair.shape.vocab) for n in sorted(lengths)}
+    rounds_of: Counter[int] = Counter()
 
     def measure(side: Side, whose: str) -> dict[str, float]:
-        return {f"{whose}{n}": n / side.prefill(prompt)[0] for n, prompt in prompts.items()}
+        due = [n for n in prompts if n <= LONG or rounds_of[side.pid] % 2] or [min(prompts)]  # the first only warms up
+        rounds_of[side.pid] += 1
+        return {f"{whose}{n}": n / side.prefill(prompts[n])[0] for n in due}
 
     room = max(lengths) + 64
     opened = {"ours": lambda: sides.ours(pair.directory, args.threads, room, "--activations", args.activations)}
@@ -45,17 +52,15 @@ def rows_of(pair: models.Pair, args: argparse.Namespace, rounds: int, lengths: l
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     versus.add_flags(parser)
+    add_flags(parser)
+    args = parser.parse_args()
+    show(versus.over_models(args, rows_of), args.json)
+    return 0
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lengths", type=int, nargs="+", help=f"prompt lengths; default: {LENGTHS}, quick: 512")
     parser.add_argument("--ubatch", type=int, default=512, help="physical batch of llama.cpp")
-    args = parser.parse_args()
-    rounds = args.rounds or (2 if args.quick else 5)
-    lengths = args.lengths or ([512] if args.quick else list(LENGTHS))
-    rows: list[Row] = []
-    for name, shape, format in models.chosen(args):
-        with models.pair(name, shape, format, args.work, args.keep_models) as pair:
-            rows += rows_of(pair, args, rounds, lengths)
-    show(rows, args.json)
-    return 0
 
 
 if __name__ == "__main__":

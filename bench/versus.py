@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,6 +14,8 @@ from pathlib import Path
 import models
 import sides
 from sides import Side
+
+from engine.bench.rows import Row, line
 
 Measure = Callable[[Side], dict[str, float]]
 TURNS = 3  # how often each side is loaded when both do not fit into memory at once
@@ -27,6 +30,21 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--activations", choices=("auto", "f32", "bf16"), default="auto", help="of our side")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="two layers of shape A in one format, three rounds")
+
+
+def over_models(
+    args: argparse.Namespace, *benches: Callable[[models.Pair, argparse.Namespace], list[Row]]
+) -> list[Row]:
+    """The rows of each bench for every model asked for, one model on disk at a time."""
+    rows: list[Row] = []
+    for name, shape, format in models.chosen(args):
+        with models.pair(name, shape, format, args.work, args.keep_models) as pair:
+            for bench in benches:
+                made = bench(pair, args)
+                for entry in made:
+                    print(line(entry), file=sys.stderr)
+                rows += made
+    return rows
 
 
 def tokens(count: int, vocab: int) -> list[int]:

@@ -90,7 +90,7 @@ def entries(rows: dict[str, Row]) -> Iterator[dict[str, Any]]:
         for row in matching:
             yield {**row, **asked, "reached": goal.reached(row, rows)}
         for name in goal.example:
-            if name not in names:
+            if name not in names and not (names and "<" in name):  # a pattern stands for whatever matches
                 yield {"name": name, "value": None, **asked, "reached": None}
     for name, row in rows.items():
         if name not in seen:

@@ -12,6 +12,7 @@ BENCHMARKS = {
     "decode": "tokens per second of one sequence, beside llama.cpp",
     "prefill": "prompt tokens per second, beside llama.cpp",
     "experts": "expert kernels; misses of cache policies on recorded routing",
+    "bw": "bandwidths of this machine, and what they imply",
     "overlap": "prefill over a slow device",
     "split": "how misses are divided between fetching and computing in place",
     "disk": "experts that do not fit into memory",

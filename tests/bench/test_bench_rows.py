@@ -121,7 +121,7 @@ def test_what_is_not_measured_is_listed(capsys, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(report, "KEPT", tmp_path)
     assert report.main([], None) == 0
     out = capsys.readouterr().out
-    for name in ("decode.b.nvfp4", "prefill4096.a.q4_0", "load.ftw", "experts.miss.best.37"):
+    for name in ("decode.b.nvfp4", "prefill4096.a.q4_0", "load.ftw", "experts.miss.frequency.37"):
         assert re.search(rf"{re.escape(name)} +not measured", out)
 
 

@@ -1,0 +1,82 @@
+"""Kept results beside their goals, as tables of docs/benchmarks.md: the rows of `ft bench report`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from engine.bench import report
+
+GROUPS = {
+    "kernels": r"experts\.(?!miss).*",
+    "decode": r"decode\.[ab]\..*",
+    "prefill": r"prefill\d+\..*",
+    "tiers": r"(disk|split|prefill\.overlap)\..*",
+    "misses": r"experts\.miss\..*",
+    "load": r"load\..*",
+}
+HEADS = ["row", "measured", "", "against", "ratio", "reach", "aim"]
+
+
+def kept() -> list[dict[str, Any]]:
+    return list(report.entries(report.latest([report.KEPT])))
+
+
+def goals(group: str) -> str:
+    """Rows with a goal, and those of the issue that are not measured."""
+    lines = [_cells(entry) for entry in kept() if entry["figure"] and re.fullmatch(GROUPS[group], entry["name"])]
+    return _markdown(HEADS, lines)
+
+
+def accuracy() -> str:
+    heads = ["experts", "activations", "mean divergence, nats", "largest", "largest logit error", "same best token"]
+    lines = [
+        [
+            *entry["name"].split(".")[1:3],
+            f"{entry['value']:.2g}",
+            f"{entry['largest_kl']:.2g}",
+            f"{entry['largest_logit_error']:.2g}",
+            f"{entry['same_best']:.1%}",
+        ]
+        for entry in kept()
+        if entry["name"].startswith("accuracy.") and entry["value"] is not None
+    ]
+    return _markdown(heads, lines)
+
+
+def captions() -> str:
+    """Every run the tables rest on: machine, commit, date."""
+    rows = [entry for entry in kept() if entry["figure"] and entry["value"] is not None]
+    runs = {
+        (entry["date"][:10], entry["commit"], entry["machine"]["cpu"], entry["machine"]["cores"])
+        for entry in sorted(rows, key=lambda entry: str(entry["date"]))
+    }
+    return "\n".join(f"- {cpu}, {cores} cores, commit {commit}, {date}" for date, commit, cpu, cores in sorted(runs))
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    **{group: lambda group=group: goals(group) for group in GROUPS},  # type: ignore[misc]
+    "accuracy": accuracy,
+    "runs": captions,
+}
+
+
+def _cells(entry: dict[str, Any]) -> list[str]:
+    limit = "≤" if entry["at_most"] else "≥"
+    reach = f"{limit} {entry['reach']:g}" if entry["reach"] else ""
+    aim = f"{entry['aim']:g}" if entry["aim"] else ""
+    if entry["value"] is None:
+        return [f"`{entry['name']}`", "not measured", "", "", "", reach, aim]
+    ratio = "" if entry["ratio"] is None else f"{entry['ratio']:.2f}"
+    if entry["reached"] is not None and ratio:
+        ratio = f"**{ratio}**" if entry["reached"] else f"{ratio} ✗"
+    baseline = "" if entry["baseline"] is None else f"{entry['baseline']:,.4g}"
+    return [f"`{entry['name']}`", f"{entry['value']:,.4g}", entry["unit"], baseline, ratio, reach, aim]
+
+
+def _markdown(heads: list[str], lines: list[list[str]]) -> str:
+    if not lines:
+        return "Nothing is kept yet."
+    rule = ["---", *["--:"] * (len(heads) - 1)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rule, *lines))
