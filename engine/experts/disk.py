@@ -193,8 +193,7 @@ class DiskFetcher:
             found, expected = zlib.crc32(memory), self._sums[read.layer][read.expert]
             if found != expected:
                 raise WeightsError(
-                    f"{file.path} is corrupt: the checksum of expert {read.expert} is {found:08x} and should be "
-                    f"{expected:08x}.",
+                    f"{file.path} is corrupt in expert {read.expert}: its checksum is {found:08x} and should be {expected:08x}.",
                     remedy(file.path.parent),
                 )
             self._unchecked[read.layer].discard(read.expert)

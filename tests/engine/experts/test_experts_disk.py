@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 import threading
 import zlib
 from pathlib import Path
@@ -21,7 +23,11 @@ from engine.experts.executor import in_place
 from engine.experts.slots import SlotTable
 from engine.experts.split import UNKNOWN, Rates
 from engine.experts.tiered import Tiered
+from engine.memory.plan import Settings
+from engine.memory.planner import plan_model
+from engine.runner.load import load
 from engine.weights.ftw import aligned_buffer
+from engine.weights.manifest import load_manifest
 
 STRIDE, EXPERTS, LAYERS, SLOTS = 12288, 6, 2, 5
 
@@ -187,7 +193,7 @@ def test_a_flipped_bit_is_found_by_the_first_read_of_its_expert(bank, slots):
     fetcher = DiskFetcher(bank, STRIDE, slots.addresses, sums=sums)
     fetcher.start(1, [2, 4], [0, 1]).wait_all()
     for _ in range(2):
-        with pytest.raises(WeightsError, match=r"experts-001\.bin is corrupt: the checksum of expert 3 is"):
+        with pytest.raises(WeightsError, match=r"experts-001\.bin is corrupt in expert 3: its checksum is"):
             fetcher.start(1, [3], [2]).wait_all()
     fetcher.close()
 
@@ -243,3 +249,22 @@ def test_an_expert_that_cannot_be_read_is_an_error_and_the_next_try_reads_it(
     monkeypatch.setattr(os, "preadv", preadv)
     assert torch.equal(served.run(0, x, ids, weights), in_place(ops, bank).run(0, x, ids, weights))
     served.close()
+
+
+@pytest.mark.parametrize("sums", [True, False])
+def test_a_model_with_a_flipped_bit_is_refused_by_name_when_served_from_disk(models_dir, tmp_path, sums):
+    directory = tmp_path / "tiny-hybrid"
+    shutil.copytree(models_dir / "tiny-hybrid", directory)
+    bank = load_manifest(directory).banks[1]
+    data = bytearray((directory / bank.file).read_bytes())
+    for number in range(bank.experts):
+        data[number * bank.stride + 5] ^= 1
+    (directory / bank.file).write_bytes(data)
+    if not sums:
+        manifest = json.loads((directory / "ftw.json").read_text())
+        for entry in manifest["banks"]:
+            entry.pop("expert_crc32", None)
+        (directory / "ftw.json").write_text(json.dumps(manifest))
+    asked = Settings(kv_tokens=256, max_running=1, chunk_tokens=16, host_memory=20 * bank.stride)
+    with pytest.raises(WeightsError, match=rf"{bank.file} is corrupt.*: its checksum is"):
+        load(directory, plan_model(directory, asked), threads=1)
