@@ -14,6 +14,7 @@ from typing import Any
 import demo
 import prefix_tables
 import report
+import tables
 from svg import ACCENT, GRID, OTHER, OURS, SOFT, Svg, bars
 
 ROOT = Path(__file__).parent.parent
@@ -22,7 +23,8 @@ NUMBER = re.compile(
     r"<!--n:(?P<result>[\w-]+):(?P<row>[^:]+):(?P<field>\w+):(?P<format>[^-]*)-->(?P<text>.*?)<!--/n-->"
 )
 TABLE = re.compile(r"<!--demo-table-->\n```\n(?P<text>.*?)\n```\n<!--/demo-table-->", re.DOTALL)
-MARKED_TABLE = re.compile(r"(<!--table:prefix\.(?P<name>\w+)-->)\n.*?\n?(<!--/table-->)", re.DOTALL)
+MARKED_TABLE = re.compile(r"(<!--table:(?P<room>\w+)\.(?P<name>\w+)-->)\n.*?\n?(?P<end><!--/table-->)", re.DOTALL)
+TABLES_OF = {"prefix": prefix_tables.TABLES, "bench": tables.TABLES}
 CAPTION = re.compile(r"<!--caption:(?P<result>[\w-]+)-->(?P<text>.*?)<!--/caption-->")
 
 
@@ -39,7 +41,7 @@ def refreshed(text: str) -> str:
         text,
     )
     text = TABLE.sub(lambda m: m[0].replace(m["text"], demo.table(demo.from_rows(report.load("demo")["rows"]))), text)
-    text = MARKED_TABLE.sub(lambda m: f"{m[1]}\n{prefix_tables.TABLES[m['name']]()}\n{m[3]}", text)
+    text = MARKED_TABLE.sub(lambda m: f"{m[1]}\n{TABLES_OF[m['room']][m['name']]()}\n{m['end']}", text)
     return CAPTION.sub(
         lambda m: m[0].replace(f"-->{m['text']}<!--", f"-->{report.caption(report.load(m['result']))}<!--"), text
     )

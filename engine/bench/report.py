@@ -59,7 +59,8 @@ def latest(folders: Iterable[Path]) -> dict[str, Row]:
     """The newest kept row of every name, with the `date`, `commit`, `machine` and `settings` of its run.
 
     Raises BadRequest naming a file that is no kept run."""
-    documents = [read(path) for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.json"))]
+    paths = [path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.json"))]
+    documents = [document for path in paths if (document := read(path))]
     found: dict[str, Row] = {}
     for document in sorted(documents, key=lambda d: str(d["date"])):
         run = {key: document[key] for key in ("date", "commit", "machine", "settings")}
@@ -69,13 +70,14 @@ def latest(folders: Iterable[Path]) -> dict[str, Row]:
     return found
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any] | None:
+    """A kept run; None for a file of another kind. Raises BadRequest for one that is damaged."""
     try:
         document = json.loads(path.read_text())
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"schema {document['schema']!r}")
-        return {"settings": {}, **document}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if document.get("schema") != SCHEMA:
+            return None
+        return {"settings": {}, **document, "rows": [dict(row) for row in document["rows"]]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f"{path} is no kept run ({error}).", "Delete the file, or measure again.") from None
 
 

@@ -83,7 +83,9 @@ def test_the_newest_row_of_each_name_counts(tmp_path: Path) -> None:
 
 
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text('{"schema": "other"}')
+    (tmp_path / "other.json").write_text('{"schema": "other"}')
+    assert report.latest([tmp_path]) == {}
+    (tmp_path / "x.json").write_text('{"schema": "ft.bench/1", "rows": [')
     with pytest.raises(BadRequest, match=r"x\.json"):
         report.latest([tmp_path])
 
