@@ -63,6 +63,9 @@ async def create_session(request: Request) -> Response:
     evicted = front.sessions.evict()
     if evicted is not None:
         _forget(front, evicted)
+    head = front.heads.expected(session)
+    if head is not None:
+        front.anticipation.begins(session.id, head)
     base = f"http://{_authority(request, front)}/s/{session.id}"
     front.bus.publish("session", {"session": session.id, "change": "created", "harness": session.harness or None})
     urls = {"anthropic": base, "openai": f"{base}/v1"}

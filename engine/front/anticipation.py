@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
-from engine.front.lines import Line, Sent, common_prefix
+from engine.front.lines import Expected, Line, Sent, common_prefix
 from engine.front.metrics import Metrics
 from engine.front.plans import Plan
 from engine.front.supervisor import Supervisor
-from engine.protocol import Submit
+from engine.protocol import EditPoint, Submit
 
 MODES = ("auto", "on", "off")
 POWER = Path("/sys/class/power_supply")
@@ -68,9 +68,14 @@ class Anticipation:
         if self._closed:
             return
         line.plans += 1
-        task = asyncio.create_task(self._anticipate(off_loop, line, sent, plan, line.plans))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(self._anticipate(off_loop, line, sent, plan, line.plans))
+
+    def begins(self, name: str, tokens: array[int]) -> None:
+        """A session called `name` was made, whose first prompt is likely to begin with `tokens`."""
+        if self.allowed():
+            head = Expected("", "head.end", "", tokens)
+            plan = Plan(head, [EditPoint(len(tokens), "head", edge="head.end")])
+            self._start(self._compute(Line(name), plan, supersedes=False))
 
     def arrived(self, line: Line, tokens: array[int]) -> None:
         """A request of this line came: what was being computed for another continuation is dropped."""
@@ -94,6 +99,11 @@ class Anticipation:
             "used": counts.used,
             "wasted": counts.wasted,
         }
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _anticipate(
         self, off_loop: OffLoop, line: Line, sent: Sent, plan: Callable[[], list[Plan]], number: int

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from engine.front.anticipation import Anticipation
+from engine.front.heads import Heads
 from engine.front.lines import Lines
 from engine.front.metrics import Metrics
 from engine.front.records import EventBus, Records
@@ -38,6 +39,7 @@ class Front:
     metrics: Metrics
     anticipation: Anticipation
     heartbeat_s: float
+    heads: Heads
     lines: Lines = field(default_factory=Lines)
     port: int = 0
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))

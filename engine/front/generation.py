@@ -89,6 +89,11 @@ class Generation:
         if previous is not None and line.worker != worker:
             self.account.lost(prepared.broke.token if prepared.broke else len(previous.tokens))
         line.worker = worker
+        if not self.session.begun and origin.side is None and prepared.turn is not None and self.session.id:
+            self.session.begun = True
+            front = self.front
+            front.heads.began(self.session, sent.tokens, sent.edit_points)
+            front.renderers.submit(front.heads.write)
         if previous is not None and prepared.turn is not None and origin.side is None and not self.record.resent:
             self.session.scores.judge(line, prepared.turn.conversation, prepared.prompt)
         if self.session.policy.observe and prepared.broke is not None and not prepared.broke.predicted:

@@ -18,6 +18,7 @@ from engine.api.app import make_app
 from engine.errors import FtError, NotFound, WeightsError, WorkerGone
 from engine.front.anticipation import Anticipation
 from engine.front.context import VERSION, Front
+from engine.front.heads import Heads
 from engine.front.metrics import Metrics
 from engine.front.records import EventBus, Records
 from engine.front.runtime import RuntimeDir, listen, process_start
@@ -81,6 +82,7 @@ def serve(settings: Settings) -> int:
                 metrics=metrics,
                 anticipation=Anticipation(settings.anticipate, supervisor, metrics),
                 heartbeat_s=settings.heartbeat_s,
+                heads=Heads.of_model(settings.hibernate_dir, directory),
                 port=sock.getsockname()[1],
             )
             runtime.announce(

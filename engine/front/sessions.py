@@ -44,6 +44,7 @@ class Session:
     last_request: float | None = None
     requests: int = 0
     running: int = 0
+    begun: bool = False  # the agent's first own request came
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
