@@ -28,6 +28,8 @@ from engine.weights.manifest import Manifest, load_manifest, verify
 
 log = logging.getLogger(__name__)
 
+TOLERANCE = 1.05  # used over planned memory that is worth a warning
+
 Progress = Callable[[str, int, int], None]  # (phase, done, total): bytes while loading, layers while warming
 
 
@@ -105,7 +107,7 @@ def load(
         size_text(loaded.resident_bytes),
         size_text(made.total_bytes),
     )
-    if loaded.resident_bytes > made.total_bytes:
+    if loaded.resident_bytes > made.total_bytes * TOLERANCE:
         log.warning("that is %s more than planned", size_text(loaded.resident_bytes - made.total_bytes))
     report("warm-up", 1, 1)
     return loaded
