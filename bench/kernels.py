@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import argparse
 import mmap
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -171,6 +174,37 @@ def dense_rows(formats: Sequence[str], samples: int, tokens: Sequence[int] = (1,
     return rows
 
 
+def manner_rows(samples: int) -> list[Row]:
+    """`busy.experts`: decode steps of a layer per second while another process burns one core, over those without it;
+    `idle.pool`: milliseconds of processor time that the idle threads take per second."""
+    ops, bank = get("cpu"), ExpertBank("mxfp4", 2048, 768, 64)
+    x, weights = torch.randn(1, 2048), torch.full((1, 8), 1 / 8)
+    plan = list(routes(1, 64, 8, 16))
+
+    def rate(duration: float) -> float:
+        start, steps = time.perf_counter(), 0
+        while time.perf_counter() - start < duration:
+            ops.experts(x, plan[steps % 16][0], weights, bank.addresses, bank.shape)
+            steps += 1
+        return steps / (time.perf_counter() - start)
+
+    rate(0.2)
+    busy, quiet, idle = [], [], []
+    for _ in range(max(3, samples // 3)):
+        quiet.append(rate(0.5))
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as burner:
+            try:
+                os.sched_setaffinity(burner.pid, {max(os.sched_getaffinity(0))})
+                rate(0.1)
+                busy.append(rate(0.5))
+            finally:
+                burner.kill()
+        start = time.process_time()
+        time.sleep(0.5)
+        idle.append((time.process_time() - start) / 0.5 * 1e3)
+    return [row("busy.experts", "steps/s", busy, quiet), row("idle.pool", "ms/s", idle)]
+
+
 def call_rows(samples: int) -> list[Row]:
     """Microseconds of a whole call of a tiny operation, beside torch allocating the same output."""
     ops, calls = get("cpu"), 2000
@@ -203,7 +237,7 @@ def main() -> None:
     parser.add_argument("--isa", help="avx2, avx512 or avx512bf16; default: the best")
     parser.add_argument("--activations", choices=["f32", "bf16"], default=best_activations())
     parser.add_argument("--formats", nargs="+", default=list(FORMATS), metavar="FORMAT")
-    parser.add_argument("--parts", nargs="+", default=["experts", "gemm", "linear", "call"], metavar="PART")
+    parser.add_argument("--parts", nargs="+", default=["experts", "gemm", "linear", "call", "manners"], metavar="PART")
     options = parser.parse_args()
     if options.threads:
         _cpu.set_threads(options.threads)
@@ -216,6 +250,7 @@ def main() -> None:
         "gemm": lambda: gemm_rows(options.formats, samples, tokens),
         "linear": lambda: dense_rows(options.formats, samples, (1, 32) if options.quick else (1, 32, 512)),
         "call": lambda: call_rows(samples),
+        "manners": lambda: manner_rows(samples),
     }
     rows = [row for part in options.parts for row in parts[part]()]
     show(rows, options.json)

@@ -2,10 +2,13 @@
 
 #include <immintrin.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -47,6 +50,47 @@ State state;
 Range ranges[kMaxThreads];
 std::vector<std::thread> workers;
 int thread_count = 0;
+
+// A thread that another program has pushed off its core holds up the job whose task it has claimed, for milliseconds. When
+// that happens the caller works alone for a while, longer each time it happens again soon, so that a busy core costs no more
+// than its share.
+class Patience {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  bool alone() const { return Clock::now() < until_; }
+
+  // Called when a job's last tasks are waited for: processor time of the other threads tells a long task from a lost core.
+  void begin() {
+    start_ = Clock::now();
+    used_ = used();
+  }
+  void end() {
+    const Clock::time_point now = Clock::now();
+    const auto waited = now - start_;
+    if (waited < kNoticed || used() - used_ > waited / 2) return;
+    pause_ = now - until_ > 4 * pause_ ? kShortest : std::min(2 * pause_, kLongest);
+    until_ = now + pause_;
+  }
+
+ private:
+  static constexpr std::chrono::nanoseconds kNoticed{200'000}, kShortest{8'000'000}, kLongest{256'000'000};
+  static std::chrono::nanoseconds used();
+
+  Clock::time_point start_{}, until_{};
+  std::chrono::nanoseconds used_{}, pause_ = kShortest;
+} patience;
+
+std::chrono::nanoseconds Patience::used() {
+  std::chrono::nanoseconds total{};
+  for (std::thread& w : workers) {
+    clockid_t clock;
+    timespec t;
+    if (pthread_getcpuclockid(w.native_handle(), &clock) == 0 && clock_gettime(clock, &t) == 0)
+      total += std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  }
+  return total;
+}
 
 struct Buffer {
   void* data = nullptr;
@@ -162,7 +206,7 @@ void set_threads(int count) {
 }
 
 void run(int64_t count, Task task, void* context) {
-  if (threads() == 1 || count == 1) {
+  if (threads() == 1 || count == 1 || patience.alone()) {
     for (int64_t i = 0; i < count; ++i) task(context, i, 0);
     return;
   }
@@ -180,13 +224,16 @@ void run(int64_t count, Task task, void* context) {
     state.jobs.store(job, std::memory_order_seq_cst);
     if (state.sleepers.load(std::memory_order_seq_cst) > 0) wake_all();
     work(0, thread_count);
-    for (int spins = 0; state.done.load(std::memory_order_acquire) < size; ++spins) {
-      if (spins < 4000) {
+    constexpr int kSpins = 4000;
+    int spins = 0;
+    for (; state.done.load(std::memory_order_acquire) < size; ++spins) {
+      if (spins == kSpins) patience.begin();
+      if (spins < kSpins)
         _mm_pause();
-      } else {
-        sched_yield();  // the last task's thread has lost its core
-      }
+      else
+        sched_yield();
     }
+    if (spins > kSpins) patience.end();
   }
 }
 

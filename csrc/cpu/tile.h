@@ -167,21 +167,18 @@ using Strip = void (*)(const uint8_t* const*, const V*, int64_t, const X* const*
 #ifdef __AVX512F__
 constexpr int kTall = 12, kWide = 2;  // rows and groups of a strip: with the weights they fill the register file
 #else
-constexpr int kTall = 6, kWide = 1;
+constexpr int kTall = 5, kWide = 1;
 #endif
 template <int S>
-constexpr int tall = S == 0 ? kTall : kTall / 2;  // with scales there are two sums for each output
+constexpr int tall = S != 0 && kTall == 12 ? 6 : kTall;  // with scales there are two sums for each output
 template <int S, int NG>
 FT_INLINE Strip strip_of(int64_t rows) {
   if constexpr (tall<S> == 12) {
     constexpr Strip by_rows[] = {strip<S, 1, NG>, strip<S, 2, NG>, strip<S, 3, NG>, strip<S, 4, NG>,  strip<S, 5, NG>,  strip<S, 6, NG>,
                                  strip<S, 7, NG>, strip<S, 8, NG>, strip<S, 9, NG>, strip<S, 10, NG>, strip<S, 11, NG>, strip<S, 12, NG>};
     return by_rows[rows - 1];
-  } else if constexpr (tall<S> == 6) {
-    constexpr Strip by_rows[] = {strip<S, 1, NG>, strip<S, 2, NG>, strip<S, 3, NG>, strip<S, 4, NG>, strip<S, 5, NG>, strip<S, 6, NG>};
-    return by_rows[rows - 1];
   } else {
-    constexpr Strip by_rows[] = {strip<S, 1, NG>, strip<S, 2, NG>, strip<S, 3, NG>};
+    constexpr Strip by_rows[] = {strip<S, 1, NG>, strip<S, 2, NG>, strip<S, 3, NG>, strip<S, 4, NG>, strip<S, 5, NG>, strip<S, 6, NG>};
     return by_rows[rows - 1];
   }
 }
@@ -235,7 +232,7 @@ FT_INLINE int64_t groups_together(int64_t rows) {
 #ifdef __AVX512F__
   return rows <= 2 ? 4 : 2;
 #else
-  return rows == 1 ? 2 : 1;
+  return rows == 1 ? 4 : 1;
 #endif
 }
 
@@ -243,9 +240,9 @@ using Direct = void (*)(const uint8_t* const*, int64_t, const X* const*, V*, int
 template <int F>
 FT_INLINE Direct direct_of(int64_t rows, int64_t groups) {
 #ifdef __AVX512F__
-  constexpr Direct four[] = {direct<F, 1, 4>, direct<F, 2, 4>};
-  if (groups == 4) return four[rows - 1];
+  if (groups == 4 && rows == 2) return direct<F, 2, 4>;
 #endif
+  if (groups == 4) return direct<F, 1, 4>;
   constexpr Direct two[] = {direct<F, 1, 2>, direct<F, 2, 2>, direct<F, 3, 2>, direct<F, 4, 2>};
   constexpr Direct one[] = {direct<F, 1, 1>, direct<F, 2, 1>, direct<F, 3, 1>, direct<F, 4, 1>};
   return groups == 2 ? two[rows - 1] : one[rows - 1];

@@ -36,20 +36,31 @@ FT_INLINE V e4m3_over_256(const void* p) {
   return load_fp16(&half);
 }
 
-template <int F>
-FT_INLINE V scale(const uint8_t* block, int which) {
-  if constexpr (F == kQ8_0) {
+// What `pair` yields is the code times this power of two, which `scale` takes back: exact.
 #ifdef FT_DOT
-    return load_fp16(block);
+template <int F>
+constexpr float kExcess = 1;
+#elif defined(__AVX512F__)
+template <int F>
+constexpr float kExcess = F == kQ8_0 ? 16777216.0f : 1;
 #else
-    return mul(load_fp16(block), set1(1.0f / 16777216.0f));  // byte_scaled multiplied by 2^24
+template <int F>
+constexpr float kExcess = F == kQ8_0 || F == kQ4_0 ? 16777216.0f : F == kMXFP4 || F == kNVFP4 ? 33554432.0f : 1;
 #endif
-  }
+
+template <int F>
+FT_INLINE V raw_scale(const uint8_t* block, int which) {
+  if constexpr (F == kQ8_0) return load_fp16(block);
   if constexpr (F == kQ4_0) return load_fp16(block + 256);
   if constexpr (F == kMXFP4) return as_float(shift_left(load_bytes(block + 256), 23));
   if constexpr (F == kNVFP4) return e4m3_over_256(block + 256 + 16 * which);
   if constexpr (F == kFP8) return load(block);
   return set1(1.0f);
+}
+template <int F>
+FT_INLINE V scale(const uint8_t* block, int which) {
+  V s = raw_scale<F>(block, which);
+  return kExcess<F> == 1 ? s : mul(s, set1(1 / kExcess<F>));
 }
 
 // What the sum of a group is multiplied with at last.
@@ -131,24 +142,25 @@ FT_INLINE W pair(const C& c, int i) {
 
 #else
 
-alignas(64) constexpr float kE2M1[16] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 #ifdef __AVX512F__
-alignas(64) constexpr float kMinus8[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-FT_INLINE V code4(I raw, const float* table) { return {_mm512_permutexvar_ps(raw.v, _mm512_load_ps(table))}; }
-FT_INLINE V e2m1(I raw, int shift) { return code4(shift_right(raw, shift), kE2M1); }
-FT_INLINE V minus8(I raw, int shift) { return code4(shift_right(raw, shift), kMinus8); }
+alignas(64) constexpr float kCodes4[2][16] = {{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7},
+                                              {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6}};
+FT_INLINE V code4(I raw, int shift, bool e2m1) {  // bits above the code are ignored by vpermps
+  return {_mm512_permutexvar_ps(_mm512_srli_epi32(raw.v, shift), _mm512_load_ps(kCodes4[e2m1]))};
+}
 #else
-FT_INLINE __m256 e2m1(__m256i raw, int shift) {
-  __m256 magnitude = _mm256_permutevar8x32_ps(_mm256_load_ps(kE2M1), _mm256_srli_epi32(raw, shift));
-  __m256i sign = _mm256_and_si256(_mm256_slli_epi32(raw, 28 - shift), _mm256_set1_epi32((int)0x80000000));
-  return _mm256_xor_ps(magnitude, _mm256_castsi256_ps(sign));
+// A vector's codes as signed bytes: those in the low halves of the bytes, and those in the high halves. E2M1 is doubled.
+struct Nibbles {
+  I low, high;
+};
+FT_INLINE Nibbles look_up(I raw, bool e2m1) {
+  const __m128i q4 = _mm_setr_epi8(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  const __m128i fp4 = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+  const __m256i table = _mm256_broadcastsi128_si256(e2m1 ? fp4 : q4);
+  const I low = both(raw, 0x0f0f0f0f), high = both(shift_right(raw, 4), 0x0f0f0f0f);
+  return {{_mm256_shuffle_epi8(table, low.a), _mm256_shuffle_epi8(table, low.b)},
+          {_mm256_shuffle_epi8(table, high.a), _mm256_shuffle_epi8(table, high.b)}};
 }
-FT_INLINE V e2m1(I raw, int shift) { return {e2m1(raw.a, shift), e2m1(raw.b, shift)}; }
-FT_INLINE __m256 minus8(__m256i raw, int shift) {  // flipping a code's top bit makes it code - 8 in two's complement
-  __m256i flipped = _mm256_xor_si256(raw, _mm256_set1_epi32((int)0x88888888));
-  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(flipped, 28 - shift), 28));
-}
-FT_INLINE V minus8(I raw, int shift) { return {minus8(raw.a, shift), minus8(raw.b, shift)}; }
 #endif
 
 // Byte `Byte` of each lane as E4M3. A subnormal is first read as 2^-7 (1 + m / 8), and put right.
@@ -177,6 +189,11 @@ FT_INLINE auto codes(const uint8_t* block, int q) {
   if constexpr (F == kF32)
     return W{load(block + 128 * q), load(block + 128 * q + 64)};
   else
+#ifndef __AVX512F__
+  if constexpr (F == kQ4_0 || F == kMXFP4 || F == kNVFP4)
+    return look_up(load_bits(block + 64 * q), F != kQ4_0);
+  else
+#endif
     return load_bits(block + (F == kQ8_0 ? 32 : F == kFP8 ? 64 : 0) + 64 * q);
 }
 
@@ -192,10 +209,14 @@ FT_INLINE W pair(const C& c, int i) {
   } else if constexpr (F == kFP8) {
     if (i == 0) return {e4m3<0>(c), e4m3<1>(c)};
     return {e4m3<2>(c), e4m3<3>(c)};
-  } else if constexpr (F == kQ4_0) {
-    return {minus8(c, 4 * i), minus8(c, 4 * i + 16)};
   } else {
-    return {e2m1(c, 4 * i), e2m1(c, 4 * i + 16)};
+#ifdef __AVX512F__
+    return {code4(c, 4 * i, F != kQ4_0), code4(c, 4 * i + 16, F != kQ4_0)};
+#else
+    const I bytes = i % 2 == 0 ? c.low : c.high;
+    if (i < 2) return {byte_scaled<0>(bytes), byte_scaled<2>(bytes)};
+    return {byte_scaled<1>(bytes), byte_scaled<3>(bytes)};
+#endif
   }
 }
 
