@@ -70,7 +70,7 @@ def serve_arguments(model: LocalModel, settings: Settings, models_dir: Path, pat
     for name in ("kv", "threads", "moe_backend", "host_memory"):
         if (value := settings.optional_text(name)) is not None:
             arguments += ["--" + name.replace("_", "-"), value]
-    arguments += ["--anticipate", settings.text("anticipate")]
+    arguments += ["--anticipate", settings.text("anticipate"), "--profiles-dir", str(paths.profiles)]
     budget = settings.optional_number("hibernate")
     budget = hibernation_bytes(paths.checkpoints) if budget is None else budget
     if budget:

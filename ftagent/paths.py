@@ -49,6 +49,11 @@ class Paths:
         return self.data / "checkpoints"
 
     @property
+    def profiles(self) -> Path:
+        """Bandwidths that were measured on this machine."""
+        return self.state / "profiles"
+
+    @property
     def engine_file(self) -> Path:
         return self.runtime / "engine.json"
 

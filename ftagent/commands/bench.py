@@ -47,4 +47,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     results = ensure(context.paths.state) / "bench"
     more = ["--declarations", str(Path(str(harnesses.__file__)).parent)] if args.what == "prefix" else []
+    if args.what == "bw":
+        more = ["--profiles-dir", str(context.paths.profiles)]
     return run_engine_tool(context.env, "bench", args.what, *args.rest, *more, "--results", str(results))
