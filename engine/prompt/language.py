@@ -110,10 +110,14 @@ class Language:
         What comes next is unknown, but not its kind: with a placeholder of that kind behind the known part, the
         template makes its own edits, such as dropping the thinking of earlier turns.
         """
+        if not prediction.expects:
+            prompt = self.render(prediction.conversation)
+            return prompt.tokens[: max((span.end for span in prompt.spans if span.block >= 0), default=0)]
         if not prediction.begins:
             prompt, start = self._next(prediction, _UNKNOWN)
             return prompt.tokens[:start]
-        first, *others = (self._next(prediction, prediction.begins + unlike)[0].tokens for unlike in _UNLIKE)
+        begins = prediction.begins.rstrip(" ")  # a space joins the word behind it
+        first, *others = (self._next(prediction, begins + unlike)[0].tokens for unlike in _UNLIKE)
         return first[: min(shared(first, other) for other in others)]
 
     def _next(self, prediction: Prediction, text: str) -> tuple[Prompt, int]:

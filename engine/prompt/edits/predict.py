@@ -127,8 +127,9 @@ class Predictor:
         start = found[1][0] + (found[0].kind == "summary")
         tail = self._tail(rule, whole, start, values, values["newest"] if calls else 0)
         conversation = replace(whole, messages=(*messages, told, *tail))
-        expects = "tool_result" if calls and tail else "user"
-        return [Prediction(rule.id, found[0].text, conversation, expects, whenever=True)]
+        expects = "tool_result" if calls and tail else "user" if question or tail else ""
+        then = "user" if question else ""  # the agent asks to go on
+        return [Prediction(rule.id, found[0].text, conversation, expects, then, whenever=True)]
 
     def _summarizer(self) -> Rule | None:
         return next((rule for rule in self.rules if rule.op == "summarize" and rule.known == "reply"), None)
@@ -148,8 +149,8 @@ class Predictor:
         if join and place[1] > 0:
             conversation = ops.end_with(conversation, (place[0], place[1] - 1), join)
         begins = "" if question else summary_before(rule.params)
-        expects = "assistant" if question else "user"
-        return Prediction(rule.id, edge.text, conversation, expects, begins=begins, whenever=True)
+        expects, then = ("assistant", "user") if question else ("user", "")
+        return Prediction(rule.id, edge.text, conversation, expects, then, begins, whenever=True)
 
     def _tail(
         self, rule: Rule, whole: Conversation, start: int, values: Mapping[str, int], coming: int

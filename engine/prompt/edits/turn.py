@@ -43,9 +43,10 @@ class Prediction:
     """The next request as far as it is known: `conversation` ends with the reply, edited, before the unknown part.
 
     `rule` is the id of the rule that was applied, "" for a plain append; `edge` where it forks from the last prompt;
-    `expects` what comes first behind the known part: "tool_result", "user", or "assistant" (a summary), and `begins` the
-    text that it is known to begin with; `then` is "user" when a user message that the client moves along comes behind that.
-    `whenever`: it does not depend on whether the client sends a tool's result or a user's text.
+    `expects` what comes first behind the known part: "tool_result", "user", "assistant" (a summary) or "" (perhaps
+    nothing), and `begins` the text that it is known to begin with; `then` is "user" when a user message that the client
+    moves along comes behind that. `whenever`: it does not depend on whether the client sends a tool's result or
+    a user's text.
     """
 
     rule: str

@@ -49,7 +49,7 @@ def test_the_head_is_there_before_the_first_request(models_dir: Path, tmp_path: 
         warm = first_request(engine, "Tuesday", **same)
         assert warm["replayed_tokens"] + warm["new_tokens"] < 30
         assert warm["anticipated_tokens"] == warm["cached_tokens"] > 800
-    with engine_server("tiny-hybrid", models_dir, flags=flags[:2] + ["--anticipate", "off"] + flags[4:]) as engine:
+    with engine_server("tiny-hybrid", models_dir, flags=[*flags[:2], "--anticipate", "off", *flags[4:]]) as engine:
         assert first_request(engine, "Sunday", **same)["cached_tokens"] == 0
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from engine.bench.toy import BASH, language
 from engine.errors import BadRequest
-from engine.prompt.conversation import Conversation, Message, Text, Thinking
+from engine.prompt.conversation import Conversation, Message, Text, Thinking, ToolCall, ToolResult
 from engine.prompt.edits.policy import EditPolicy, Turn
 
 RULE = {
@@ -80,3 +80,66 @@ def test_a_tail_of_unknown_length_is_left_out():
 def test_a_bad_pattern_is_named():
     with pytest.raises(BadRequest, match="instruction_re"):
         policy(language(), params={"instruction_re": "(", "summary": "{summary}"})
+
+
+def beside(**changes):
+    """A policy whose compactions are requests of their own."""
+    made = language()
+    rule = {**RULE, "params": {}, "tail": {}, **changes}
+    return made, policy(made, **rule)
+
+
+ASKED = Conversation((HEAD, user("Sum it up.")))
+CALL = (ToolCall("c1", "bash", "{}"),)
+SUMMARY = (Thinking("hm"), Text("one two"))
+
+
+def predicted(made, rules, *history, reply=(Text("ok"),), summary=SUMMARY, asked=ASKED):
+    return rules.compacted(turn(made, *history), reply, asked, summary)
+
+
+def begins(made, prediction, *messages):
+    """Whether the prompt of `messages` begins with what is certain of a prediction, and how many of its tokens are left."""
+    prompt = made.render(Conversation((HEAD, *messages), (BASH,)))
+    known = made.certain(prediction)
+    assert prompt.tokens[: len(known)] == known
+    return len(prompt.tokens) - len(known)
+
+
+def test_a_summary_that_answers_a_question_is_followed_by_the_tail():
+    made, rules = beside(params={"question": "What was done?"}, tail={"tokens": "8", "place": "after_summary"})
+    history = (user("a" * 40), said("b" * 40), user("x" * 16))
+    (before,) = predicted(made, rules, *history, reply=CALL, summary=None)
+    (after,) = predicted(made, rules, *history, reply=CALL)
+    told = (user("What was done?"), said("one two"), user("x" * 16), Message("assistant", CALL))
+    result = Message("tool", (ToolResult("c1", (Text("abc"),)),))
+    whole = (*told, result, user("Go on."))
+    assert begins(made, before, *whole) > begins(made, after, *whole)
+    assert after.conversation.messages == (HEAD, *told) and after.expects == "tool_result" and after.whenever
+    (again,) = predicted(made, rules, *told, result, said("y" * 40), reply=(Text("z"),), summary=(Text("more"),))
+    assert again.conversation.messages == (HEAD, told[0], said("more"), said("z"))
+
+
+def test_users_may_stand_before_the_summary_and_nothing_behind_it():
+    made, rules = beside(params={"summary": "So far: {summary}"}, tail={"users": "100", "place": "before_summary"})
+    (after,) = predicted(made, rules, *HISTORY, reply=CALL)
+    told = (user("one"), user("abc"), user("So far: one two"))
+    assert begins(made, after, *told) < 8 and after.expects == ""
+
+
+def test_an_agent_may_write_on_behind_the_summary():
+    made, rules = beside(params={"summary": "So far: {summary}", "more": True})
+    (after,) = predicted(made, rules, *HISTORY)
+    left = begins(made, after, user("So far: one two and the files a, b"), user("next"))
+    assert (
+        left
+        < begins(made, predicted(made, rules, *HISTORY, summary=None)[0], user("So far: one two"), user("next")) + 40
+    )
+    assert "one two" in made.decode(made.certain(after))
+
+
+def test_of_a_summary_that_was_waited_for_nothing_is_known():
+    made, rules = beside(params={"summary_begins": "So far:"}, tail={"since": "precompute", "place": "after_summary"})
+    assert "So far" in made.decode(made.certain(predicted(made, rules, *HISTORY)[0]))
+    whole = Conversation((HEAD, *HISTORY, said("ok"), user("Sum it up.")))
+    assert predicted(made, rules, *HISTORY, asked=whole) == []
