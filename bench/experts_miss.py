@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.bench.rows import Row, rounded, show
+from engine.errors import WeightsError
 from engine.experts.policy import DEFAULT
 from engine.experts.record import Recorder, Stream, load_stream
 from engine.experts.replay import replay
@@ -116,7 +117,11 @@ def main() -> int:
     capacities = [37.0, 11.0] if args.quick else args.capacity
     rows: list[Row] = []
     for path in args.replay or [KEPT]:
-        rows += rows_of("" if path == KEPT else path.stem, load_stream(path), capacities, args.quick)
+        try:
+            stream = load_stream(path)
+        except WeightsError as error:
+            sys.exit(str(error))
+        rows += rows_of("" if path == KEPT else path.stem, stream, capacities, args.quick)
     show(rows, args.json)
     return 0
 

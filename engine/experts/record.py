@@ -72,7 +72,7 @@ def load_stream(path: Path) -> Stream:
     except OSError as error:
         raise WeightsError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, KeyError, EOFError) as error:
-        raise WeightsError(f"{path} is no recorded expert stream ({error}).", "Record one: --record FILE") from error
+        raise WeightsError(f"{path} is no recorded expert stream.", "Record one: --record FILE") from error
     inside = stream.ids.ndim == 2 and stream.rows.sum() == len(stream.ids) and len(stream.layer) == len(stream.rows)
     if not inside or not _within(stream.ids, stream.experts) or not _within(stream.layer, stream.layers):
         raise WeightsError(f"{path} contradicts itself.", "Record one: --record FILE")
