@@ -1,8 +1,8 @@
 """What work ahead costs a running decode: `python bench/ahead.py [--json] [--quick]`.
 
-One session decodes without a pause while another asks again and again. After half of its answers something is left to compute
-ahead, which waits for the machine to be idle; after the others, answers to raw text, nothing is. The decode's speed is measured
-behind each answer, in turns, on one engine: what differs is the prediction made beside it and the work that waits.
+One session decodes without a pause while another asks again and again. Behind half of its answers something is left to compute
+ahead, which waits for the machine to be idle; behind the others, which it does not wait for, nothing is. The decode's speed is measured behind
+each answer, in turns, on one engine: what differs is the prediction made beside it and the work that waits.
 """
 
 from __future__ import annotations
@@ -124,59 +124,48 @@ class Asker:
     """The other session. Each question goes on from the last one, so that little of it has to be computed."""
 
     def __init__(self, client: httpx.Client, questions: int) -> None:
-        script = {"turns": [{"blocks": [{"text": "done"}]}] * questions}
+        script = {"turns": [{"blocks": [{"tool": "bash", "args": {"command": "make"}}]}] * questions}
         self._client, self._session = client, session(client, script=script)
-        self._history = [{"role": "user", "content": " word" * PROMPT_WORDS}]
+        self._history: list[dict[str, Any]] = [{"role": "user", "content": " word" * PROMPT_WORDS}]
 
-    def ask(self) -> None:
-        """Something is left to compute ahead behind the answer."""
-        before = self.submitted()
-        body = {"messages": self._history, "tools": TOOLS}
-        answer = self._client.post(chat(self._session), json=body, headers=bearer(self._session)).raise_for_status()
-        self._history.append(answer.json()["choices"][0]["message"])
-        self._history.append({"role": "user", "content": "and then?"})
+    def ask(self, work: bool) -> None:
+        """Something is left to compute ahead behind an answer; not so behind one that nobody waited for, and what was left
+        before is dropped when it is asked for."""
+        body, path, headers = {"messages": self._history, "tools": TOOLS}, chat(self._session), bearer(self._session)
+        if work:
+            answer = self._client.post(path, json=body, headers=headers).raise_for_status()
+            said = answer.json()["choices"][0]["message"]
+            result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "done"}
+            self._history += [said, result]
+        else:
+            with self._client.stream("POST", path, json=body | {"stream": True}, headers=headers) as answer:
+                next(line for line in answer.iter_lines() if line.startswith("data:"))
         deadline = time.monotonic() + 10
-        while self.submitted() == before:
+        while self._waits() != work:
             if time.monotonic() > deadline:
-                sys.exit("ahead: nothing was computed ahead")
+                sys.exit(f"ahead: work that waits for the decode: {not work} instead of {work}")
             time.sleep(0.01)
 
-    def ask_raw(self) -> None:
-        """The same amount of text; nothing is known of what follows."""
-        body = {"prompt": " word" * PROMPT_WORDS, "max_tokens": 2}
-        path = f"/s/{self._session['id']}/v1/completions"
-        self._client.post(path, json=body, headers=bearer(self._session)).raise_for_status()
-
-    def submitted(self) -> int:
-        return int(self._client.get("/v1/stats").json()["anticipation"]["submitted"])
-
-    def pending(self) -> int:
-        return int(self._client.get("/v1/stats").json()["at_worker"])
+    def _waits(self) -> bool:
+        """Something beside the decode is at the worker."""
+        return int(self._client.get("/v1/stats").json()["at_worker"]) > 1
 
 
 def measure(client: httpx.Client, rounds: int, tokens: int) -> list[dict[str, Any]]:
-    asker = Asker(client, rounds + 2)
-    asker.ask_raw()
-    asker.ask()
     decode = Decode(client, 2 * (rounds + 2) * (tokens + 200))
-    with_work, without = [], []
+    asker = Asker(client, rounds + 2)
+    rates: dict[bool, list[float]] = {True: [], False: []}
     for round_ in range(rounds + 1):
-        asker.ask_raw()
-        time.sleep(SETTLE_S)
-        quiet = decode.rate(tokens)
-        asker.ask()
-        waiting = asker.pending() - 1
-        time.sleep(SETTLE_S)
-        busy = decode.rate(tokens)
-        if waiting < 1:
-            sys.exit("ahead: the work ahead did not wait for the decode")
-        if round_:  # the first one warms up
-            without.append(quiet)
-            with_work.append(busy)
+        for work in (True, False) if round_ % 2 else (False, True):  # neither is always the later one
+            asker.ask(work)
+            time.sleep(SETTLE_S)
+            rate = decode.rate(tokens)
+            if round_:  # the first one warms up
+                rates[work].append(rate)
     decode.end()
-    slower = statistics.median(b / q for b, q in zip(with_work, without, strict=True))
-    made = row("ahead.decode", "tokens/s", with_work, without)
-    return [made, row("ahead.slowdown", "share", [1 - slower], samples=rounds)]
+    slower = 1 - statistics.median(w / o for w, o in zip(rates[True], rates[False], strict=True))
+    made = row("ahead.decode", "tokens/s", rates[True], rates[False])
+    return [made, row("ahead.slowdown", "share", [slower], samples=rounds)]
 
 
 def main() -> int:

@@ -80,6 +80,7 @@ class Request:
     fresh_from: int = 0  # tokens before it were in the cache when this request entered, or are marked
     anticipated: int = 0
     wasted: int = 0
+    computed_ahead: int = 0  # what a request that runs ahead computed first, whatever ended it
     looked_up: bool = False  # on disk
     restored: bool = False  # from disk
     accepted: bool = False
@@ -146,7 +147,7 @@ class Request:
             "prompt": self.prompt_tokens,
             "cached": self.resume_at,
             "replayed": self.seen_tokens - self.resume_at,
-            "new": self.prompt_tokens - self.seen_tokens,
+            "new": self.computed_ahead if self.ahead else self.prompt_tokens - self.seen_tokens,
             "output": self.output_tokens,
             "anticipated": self.anticipated,
             "wasted": self.wasted,

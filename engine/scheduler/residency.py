@@ -85,6 +85,7 @@ class Residency:
         if request.ahead and request.fresh_from < request.computed:
             path = self.cache.path(tokens, request.computed)
             self.cache.marks.add(path, request.fresh_from, request.computed, request.submit.session)
+            request.computed_ahead += request.computed - request.fresh_from
             request.fresh_from = request.computed
         for position, kind, state in request.pending:
             self._keep(request, tokens, position, kind, state)

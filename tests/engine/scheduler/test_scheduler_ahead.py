@@ -98,6 +98,18 @@ def test_a_newer_guess_ends_the_older_ones_of_its_line(bench, hybrid):
     b.check()
 
 
+@both
+def test_a_guess_that_ends_early_says_what_it_computed(bench, hybrid):
+    b = bench(hybrid, pages=300, chunk_tokens=16)
+    rid = guess(b, [1, 2, 3, 4, 0] * 20)
+    for _ in range(2):
+        b.scheduler.step()
+    waiting = guess(b, [2] * 50, "other", session="t")
+    b.scheduler.cancel(rid)
+    b.scheduler.cancel(waiting)
+    assert (b.done(rid)["usage"]["new"], b.done(waiting)["usage"]["new"]) == (32, 0)
+
+
 def test_there_is_a_limit_over_all_lines(bench):
     b = bench(pages=200)
     rids = [guess(b, [n % 5] * 4, f"x{n}", session=f"line{n}") for n in range(20)]
