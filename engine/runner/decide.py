@@ -54,11 +54,13 @@ def decide(
     """Decode a little with each candidate, and leave the fastest installed. `decode(i)` computes the i-th next token;
     the 0th is a whole chunk, which warms slots."""
     rates: dict[str, float] = {}
+    layer_s: dict[str, float] = {}
     for name in candidates:
         experts = make(name)
         install(model, experts)
         try:
             rates[name] = _rate(decode, clock)
+            layer_s[name] = experts.watch.now_s
         finally:
             experts.close()
     best = candidates[0]
@@ -68,6 +70,7 @@ def decide(
     decision = Decision(best, rates)
     log.info("expert backend: %s", decision.sentence)
     chosen = make(best)
+    chosen.watch.expect(layer_s[best])
     install(model, chosen)
     return chosen, decision
 

@@ -74,9 +74,13 @@ class Tiers:
         return DiskFetcher(self.files, self.shape.stride, self.slots, sums=self.sums)
 
     def _checksum(self) -> Checksum:
-        return self._from_file if self.bank is None else self.bank.expert_checksum
+        if self.bank is not None:
+            return self.bank.expert_checksum
+        return self._from_file
 
     def _from_file(self, layer: int, expert: int) -> int:
+        if self.sums[layer]:
+            return self.sums[layer][expert]
         with self.files[layer].open("rb") as file:
             file.seek(expert * self.shape.stride)
             return zlib.crc32(file.read(self.shape.stride))
