@@ -7,7 +7,8 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,8 +28,11 @@ def main(argv: list[str]) -> int:
         args = _parser().parse_args(argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else _EXIT_USAGE
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminated)
+    with _stoppable():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
         args.run(args)
     except FtError as error:
@@ -49,6 +53,19 @@ def main(argv: list[str]) -> int:
         print("Stopped.", file=sys.stderr)
         return _EXIT_SIGNAL + signal.SIGTERM
     return 0
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM ends what runs in the block as Ctrl-C does: with its clean-up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Terminated(BaseException):

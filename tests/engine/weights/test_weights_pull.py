@@ -250,16 +250,20 @@ def test_the_command(hub: Hub, tmp_path: Path) -> None:
     assert {bank.format for bank in load_manifest(tmp_path / "fused-q8_0").banks} == {"q8_0"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_from_outside(hub: Hub, tmp_path: Path, number: signal.Signals) -> None:
+def test_stopped_from_outside(hub: Hub, tmp_path: Path) -> None:
     hub.cut_after, hub.cuts = 10_000, 10**6  # every connection breaks, so that it is under way for long
-    child = command(hub, tmp_path, "org/fused:bf16")
-    deadline = time.monotonic() + 30
-    while not [r for _, path, r in hub.requests if "model-" in path and r.endswith("-")]:
+    children = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        (tmp_path / number.name).mkdir()
+        children[number] = command(hub, tmp_path / number.name, "org/fused:bf16")
+    deadline = time.monotonic() + 60
+    while len([r for _, path, r in hub.requests if "model-00001" in path and r == "bytes=0-"]) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    child.send_signal(number)
-    _, err = child.communicate(timeout=20)
-    assert child.returncode == 128 + number
-    assert "Traceback" not in err
-    assert [p for p in tmp_path.iterdir() if p.is_dir()] == []
+    for number, child in children.items():
+        child.send_signal(number)
+    for number, child in children.items():
+        _, err = child.communicate(timeout=30)
+        assert child.returncode == 128 + number
+        assert "Traceback" not in err
+        assert [p for p in (tmp_path / number.name).iterdir() if p.is_dir()] == []
