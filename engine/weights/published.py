@@ -4,6 +4,7 @@
 |---|---|---|
 | `X_blocks` uint8 [.., n, k/32, 16] | `X_scales` E8M0 bytes [.., n, k/32] | MXFP4, as gpt-oss is published; the matrix is called X |
 | `X` uint8 [.., n, k/2] | `X_scale` E4M3 [.., n, k/16], `X_scale_2` fp32 | NVFP4, as modelopt writes it |
+| `X_packed` uint8 [.., n, k/2] | `X_scale` E4M3, `X_global_scale` fp32 | NVFP4, as compressed-tensors writes it: divided by the last, of which the fp32 reciprocal is kept |
 | `X` E4M3 [.., n, k] | `X_scale_inv` [.., n/128, k/128] | FP8 in blocks, as DeepSeek and Qwen publish it |
 | `X` E4M3 [.., n, k] | `X_scale`, one number or [n, 1] | FP8 with a scale per tensor or per output |
 
@@ -29,6 +30,7 @@ Get = Callable[[str], torch.Tensor]  # a stored tensor by its own name, or one e
 FP8_BLOCK = (128, 128)
 _CALIBRATION = (
     ".input_scale",
+    ".input_global_scale",
     ".activation_scale",
     ".k_scale",
     ".v_scale",
@@ -41,6 +43,7 @@ class Stored:
 
     format: str
     parts: tuple[str, ...]
+    divided: bool = False  # by its last part
 
 
 def find(dtypes: Mapping[str, str], block: tuple[int, int] = FP8_BLOCK) -> tuple[dict[str, Stored], set[str]]:
@@ -54,6 +57,9 @@ def find(dtypes: Mapping[str, str], block: tuple[int, int] = FP8_BLOCK) -> tuple
             found[name.removesuffix("_blocks")] = Stored("mxfp4", (name, scales))
         elif dtype == "U8" and f"{name}_scale" in dtypes and f"{name}_scale_2" in dtypes:
             found[name] = Stored("nvfp4", (name, f"{name}_scale", f"{name}_scale_2"))
+        elif name.endswith("_packed") and f"{name.removesuffix('_packed')}_global_scale" in dtypes:
+            base = name.removesuffix("_packed")
+            found[base] = Stored("nvfp4", (name, f"{base}_scale", f"{base}_global_scale"), divided=True)
         elif dtype == "F8_E4M3" and (scale := _scale_of(name, dtypes)):
             found[name] = Stored("fp8", (name, scale))
     if block[1] % fp8.SCALED and any(stored.format == "fp8" for stored in found.values()):
@@ -69,7 +75,8 @@ def read(stored: Stored, get: Get, block: tuple[int, int] = FP8_BLOCK) -> Quanti
         return Quantised("mxfp4", (_bytes(scales[0]), _halves(_bytes(codes))), 32 * codes.shape[-2])
     if stored.format == "nvfp4":
         n, half = codes.shape
-        row = np.full(n, float(scales[1].float().reshape(())), dtype=np.float32)
+        factor = scales[1].float().reshape(()).numpy()
+        row = np.full(n, np.float32(1) / factor if stored.divided else factor, dtype=np.float32)
         return Quantised("nvfp4", (row, _bytes(scales[0]), _halves(_bytes(codes)).reshape(n, -1, 16)), 2 * half)
     n, k = codes.shape
     full = np.pad(_bytes(codes), [(0, 0), (0, -k % fp8.SCALED)]).reshape(n, -1, fp8.SCALED)

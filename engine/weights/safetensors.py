@@ -19,9 +19,7 @@ from engine.weights.quantised import Matrix
 _INDEX = "model.safetensors.index.json"
 _MULTIMODAL_PREFIX = "model.language_model."
 _FOREIGN = (".qweight", ".qzeros", ".weight_packed", ".weight.absmax", ".weight.quant_map")  # GPTQ, AWQ and others
-_READ = (
-    "f32, f16 and bf16 checkpoints are read, and MXFP4, NVFP4 and FP8 as gpt-oss, modelopt and DeepSeek publish them."
-)
+_READ = "f32, f16 and bf16 checkpoints are read, and MXFP4, NVFP4 and FP8 as gpt-oss, modelopt, compressed-tensors and DeepSeek publish them."
 
 
 Open = Callable[[Path], Any]
@@ -42,13 +40,13 @@ class SafetensorsSource:
             self._handles[path] = read_file(path)
             for name in self._handles[path].keys():  # noqa: SIM118 (a safetensors handle is not a mapping)
                 self._where[_short(name)] = (path, name)
-        if foreign := next((name for name in self._where if name.endswith(_FOREIGN)), None):
-            raise WeightsError(f"{directory} is quantised in a way that is not read here ({foreign}).", _READ)
         config = directory / "config.json"
         self._block = published.block_size(read_config(config)) if config.is_file() else published.FP8_BLOCK
         dtypes = {name: self._dtype(name) for name in self._where}
         self._quantised, parts = published.find(dtypes, self._block)
         self._names = frozenset(self._where.keys() - parts | self._quantised.keys())
+        if foreign := next((name for name in sorted(self._names) if name.endswith(_FOREIGN)), None):
+            raise WeightsError(f"{directory} is quantised in a way that is not read here ({foreign}).", _READ)
 
     @property
     def names(self) -> frozenset[str]:

@@ -77,6 +77,25 @@ def test_nvfp4_matrices_are_what_modelopt_means(tmp_path: Path, k: int) -> None:
     assert_exact(source.read("a.weight"), exact.view(20, k).float(), "nvfp4")
 
 
+def test_nvfp4_of_compressed_tensors_is_divided(tmp_path: Path) -> None:
+    codes, scales, divisor = random_bytes(20, 48), e4m3(20, 6, seed=3).abs(), torch.tensor([713.5])
+    tensors = {
+        "a.weight_packed": codes,
+        "a.weight_scale": scales,
+        "a.weight_global_scale": divisor,
+        "a.input_global_scale": torch.tensor([2.0]),
+    }
+    source = save(tmp_path, tensors)
+    assert source.names == {"a.weight"}
+    assert source.kind("a.weight") == "nvfp4"
+    unpacked = torch.empty(20, 96, dtype=torch.float64)
+    unpacked[:, 0::2], unpacked[:, 1::2] = E2M1[(codes & 15).long()], E2M1[(codes >> 4).long()]
+    exact = (unpacked.view(20, -1, 16) * scales.double()[..., None] / divisor.double()).view(20, 96)
+    found = source.read("a.weight")
+    torch.testing.assert_close(found.float().double(), exact, rtol=2**-23, atol=0)
+    assert_exact(found, found.float(), "nvfp4")
+
+
 def test_nvfp4_stacks_are_read_one_expert_at_a_time(tmp_path: Path) -> None:
     codes, scales, scale_2 = random_bytes(3, 8, 16), e4m3(3, 8, 2, seed=4), torch.tensor([0.5, 2.0, 0.25])
     stack = {"e.down_proj": codes, "e.down_proj_scale": scales, "e.down_proj_scale_2": scale_2}
