@@ -116,16 +116,24 @@ FT_INLINE Bytes look_up(const uint8_t* codes) {
   return {low, high};
 }
 
+// A vector of 4-bit codes, and the same a byte further: two of its four pairs then need no shift, which is what the
+// shuffling ports are short of. The byte after a block's codes is one of its scales.
+struct Codes4 {
+  __m512i here, next;
+};
+
 template <int F>
 FT_INLINE auto codes(const uint8_t* block, int q) {
   if constexpr (F == kQ8_0) {
     return look_up<false>(block + 32 + 64 * q);
   } else if constexpr (F == kFP8) {
     return look_up<true>(block + 64 + 64 * q);
+  } else if constexpr (F == kBF16) {
+    return _mm512_loadu_si512(block + 64 * q);
   } else {
-    __m512i raw = _mm512_loadu_si512(block + 64 * q);
-    if constexpr (F != kBF16) __asm__("" : "+v"(raw));  // once for its four pairs: most of these loads cross a cache line
-    return raw;
+    Codes4 c{_mm512_loadu_si512(block + 64 * q), _mm512_loadu_si512(block + 64 * q + 1)};
+    __asm__("" : "+v"(c.here), "+v"(c.next));  // loaded once: most of these loads cross a cache line
+    return c;
   }
 }
 
@@ -136,7 +144,9 @@ FT_INLINE W pair(const C& c, int i) {
   } else if constexpr (F == kQ8_0 || F == kFP8) {
     return {i == 0 ? _mm512_unpacklo_epi8(c.low, c.high) : _mm512_unpackhi_epi8(c.low, c.high)};
   } else {  // bits above the code are ignored by vpermw, or choose the table's copy
-    return {_mm512_permutexvar_epi16(_mm512_srli_epi16(c, 4 * i), _mm512_load_si512(kCodes4[F != kQ4_0]))};
+    __m512i from = i < 2 ? c.here : c.next;
+    if (i % 2 == 1) from = _mm512_srli_epi16(from, 4);
+    return {_mm512_permutexvar_epi16(from, _mm512_load_si512(kCodes4[F != kQ4_0]))};
   }
 }
 
