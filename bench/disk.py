@@ -149,6 +149,7 @@ def rows_of(pair: models.Pair, percent: int, args: argparse.Namespace) -> list[R
     disk = sorted(speeds)[len(speeds) // 2]
     bound = disk / (missing * manifest.geometry.expert_bytes)
     facts = {
+        "shape": pair.name,
         "threads": args.threads,
         "hit_rate": round(ours.mean("hits") / (ours.mean("hits") + missing), 3),
         "disk_gbs": round(disk / 1e9, 3),
@@ -173,7 +174,9 @@ def main() -> int:
     parser.add_argument("--percent", type=int, nargs="+", default=[50], help="of the experts that fit into RAM")
     parser.add_argument("--uncapped", action="store_true", help="do not touch the machine's memory; our side only")
     args = parser.parse_args()
-    args.formats, args.shapes = args.formats or ["mxfp4"], args.shapes or ["a"]
+    args.formats = args.formats or ["mxfp4"]
+    if not args.quick:
+        args.shapes = args.shapes or ["a"]
     rows: list[Row] = []
     for name, shape, format in models.chosen(args):
         with models.pair(name, shape, format, args.work, args.keep_models) as pair:
