@@ -5,7 +5,7 @@ The cap is real: a helper locks the rest of the machine's memory (lock_memory.py
 `--percent` of the experts and half a gigabyte. Sides take turns, each started anew with a cold page cache, and both are fed the
 same random tokens: routing without any repetition in the text is the hardest there is.
 
-Rows `disk.<format>.<percent>` compare tokens per second, with page faults of both, our hit rate and read speed beside them;
+Rows `disk.<format>.<percent>` (of shape A; others add their name) compare tokens per second, with page faults of both, our hit rate and read speed beside them;
 rows `….bound` compare ours with what the disk allows at that hit rate: the speed of random expert-sized reads with nothing else
 running, over the bytes that were missing. `--uncapped` leaves the memory alone and measures our side only.
 """
@@ -161,7 +161,7 @@ def rows_of(pair: models.Pair, percent: int, args: argparse.Namespace) -> list[R
     }
     if python is not None:
         facts["baseline_major_faults_per_token"] = round(theirs.mean("major"), 1)
-    name = f"disk.{pair.format}.{percent}"
+    name = f"disk.{pair.format}.{percent}" + ("" if pair.name == "a" else f".{pair.name}")
     return [
         row(name, "tokens/s", ours.speeds, theirs.speeds, **facts, **versus.note(python is not None)),
         row(f"{name}.bound", "tokens/s", ours.speeds, [bound], **facts),
