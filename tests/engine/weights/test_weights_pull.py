@@ -69,6 +69,35 @@ def fused(config: dict[str, Any]) -> dict[str, torch.Tensor]:
     return {name: source.read(name).to(torch.bfloat16) for name in source.names}
 
 
+GPT_OSS: dict[str, Any] = {
+    **{key: QWEN3[key] for key in ("vocab_size", "hidden_size", "head_dim", "rms_norm_eps", "max_position_embeddings")},
+    **{key: QWEN3[key] for key in ("num_attention_heads", "num_key_value_heads", "eos_token_id", "rope_parameters")},
+    "model_type": "gpt_oss",
+    "num_hidden_layers": 2,
+    "intermediate_size": 32,
+    "num_local_experts": 3,
+    "num_experts_per_tok": 2,
+    "sliding_window": 32,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "attention_bias": True,
+    "tie_word_embeddings": False,
+    "swiglu_limit": 7.0,
+}
+
+
+def published_mxfp4(config: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """As gpt-oss is published: blocks, scales and biases of all experts of a layer in one tensor each."""
+    random = torch.Generator().manual_seed(0)
+    tensors = {n: torch.randn(s, generator=random).to(torch.bfloat16) for n, s in dense_shapes(config).items()}
+    for layer in range(config["num_hidden_layers"]):
+        for name, n, k in (("gate_up_proj", 64, 64), ("down_proj", 64, 32)):
+            at = f"model.layers.{layer}.mlp.experts.{name}"
+            tensors[f"{at}_blocks"] = torch.randint(0, 256, (3, n, k // 32, 16), generator=random).to(torch.uint8)
+            tensors[f"{at}_scales"] = torch.randint(120, 130, (3, n, k // 32), generator=random).to(torch.uint8)
+            tensors[f"{at}_bias"] = torch.randn((3, n), generator=random).to(torch.bfloat16)
+    return tensors
+
+
 def write_repo(folder: Path, config: dict[str, Any], tensors: dict[str, torch.Tensor], shards: int) -> Path:
     """A transformers folder whose shards end between any two tensors, as those of real repositories do."""
     folder.mkdir(parents=True)
@@ -96,6 +125,7 @@ def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
         "org/separate": write_repo(folder / "separate", QWEN3, separate(QWEN3), shards=4),
         "org/fused": write_repo(folder / "fused", hybrid, fused(hybrid), shards=3),
+        "org/mxfp4": write_repo(folder / "mxfp4", GPT_OSS, published_mxfp4(GPT_OSS), shards=5),
         "org/single": write_repo(folder / "single", QWEN3, separate(QWEN3), shards=1),
         "org/dense": write_repo(folder / "dense", {**QWEN3, "model_type": "gpt2"}, {"a": torch.ones(2)}, shards=1),
     }
@@ -134,7 +164,7 @@ def assert_same(pulled: Path, other: Path) -> None:
     assert ours == theirs
 
 
-@pytest.mark.parametrize("repo", ["org/separate", "org/fused", "org/single"])
+@pytest.mark.parametrize("repo", ["org/separate", "org/fused", "org/mxfp4", "org/single"])
 @pytest.mark.parametrize(("format", "dense_format"), [("keep", "keep"), ("q4_0", "q8_0")])
 def test_a_pulled_model_is_the_imported_one(
     hub: Hub, tmp_path: Path, repo: str, format: str, dense_format: str
