@@ -2,11 +2,11 @@
 
 llama.cpp maps the file and leaves paging to the kernel; we read experts around the page cache into slots of exactly the budget.
 The cap is real: a helper locks the rest of the machine's memory (lock_memory.py), so that either engine has the dense weights,
-`--percent` of the experts and half a gigabyte. Sides take turns, each started anew with a cold page cache, and both are fed the
+`--percent` of the experts and 640 MiB. Sides take turns, each started anew with a cold page cache, and both are fed the
 same random tokens: routing without any repetition in the text is the hardest there is.
 
-Rows `disk.<format>.<percent>` (of shape A; others add their name) compare tokens per second, with page faults of both, our hit rate and read speed beside them;
-rows `….bound` compare ours with what the disk allows at that hit rate: the speed of random expert-sized reads with nothing else
+Rows `disk.<format>.<percent>` (of shape A; others add their name) compare tokens per second, with page faults of both, our hit rate
+and read speed beside them; rows `….bound` compare ours with what the disk allows at that hit rate: the speed of random expert-sized reads with nothing else
 running, over the bytes that were missing. `--uncapped` leaves the memory alone and measures our side only.
 """
 
@@ -34,7 +34,7 @@ from engine.device.cpu import allocate_arena
 from engine.weights.manifest import Manifest, load_manifest
 
 PROMPT_TOKENS, WARM_TOKENS = 16, 8
-SPARE_BYTES = 512 << 20  # beside the weights: the process, its KV cache, what the kernel keeps for itself
+SPARE_BYTES = 640 << 20  # beside the weights: the process, its KV cache, what the kernel keeps for itself
 TURNS = 2
 READS = 192  # of the disk's own speed
 DEPTH = 4
