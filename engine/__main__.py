@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from engine.errors import FtError
+from engine.errors import FtError, report
 from engine.settings import Settings, add_flags
 
 
@@ -67,21 +67,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return COMMANDS[words[0]][0](words[1:])
     except FtError as error:
-        sys.stderr.write(f"{error.code}: {error.message}\n")
-        if error.hint:
-            sys.stderr.write(f"{error.hint}\n")
+        report(error.code, error.message, error.hint)
         return exit_code(error)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", "engine"):
             raise
-        sys.stderr.write(f"FT-E0520 unsupported: The Python package {package} is missing.\n")
-        sys.stderr.write("Install ft with all it needs: pip install --upgrade --force-reinstall ftagent\n")
+        fix = "Install ft with all it needs: pip install --upgrade --force-reinstall ftagent"
+        report("FT-E0520 unsupported", f"The Python package {package} is missing.", fix)
         return 5
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"FT-E0515 system: {where}{error.strerror or error}.\n")
-        sys.stderr.write("Check free space and permissions there.\n")
+        report("FT-E0515 system", f"{where}{error.strerror or error}.", "Check free space and permissions there.")
         return 5
     except KeyboardInterrupt:
         return 130

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 
 class FtError(Exception):
     """A failure a person can act on.
@@ -87,3 +90,12 @@ class Unsupported(FtError):
     """Understood, and not offered by this build, model or device."""
 
     code = "FT-E0520 unsupported"
+
+
+def report(code: str, message: str, hint: str = "") -> None:
+    """An error to the person at the terminal: as `ft` says its own where `ft` started us in the foreground, else with the
+    code, by which it is found in a log."""
+    asked_by_ft = os.environ.get("FT_ASKED_BY") == "ft"
+    sys.stderr.write(f"ft: {message}\n" if asked_by_ft else f"{code}: {message}\n")
+    if hint:
+        sys.stderr.write(f"    {hint}\n" if asked_by_ft else f"{hint}\n")

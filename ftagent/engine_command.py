@@ -14,13 +14,18 @@ def engine_command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "engine", *arguments]
 
 
+def foreground_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """The engine's environment where its errors go to the person who typed the command, in our own form."""
+    return {**engine_environment(env), "FT_ASKED_BY": "ft"}
+
+
 def run_engine_tool(
     env: Mapping[str, str], *arguments: str, output_to_stderr: bool = False, keep: Sequence[str] = ()
 ) -> int:
     """Runs a short engine subcommand in the foreground; returns its exit code, 128+n when signal n ended it. Of the credentials in
     `env` it gets those named in `keep`."""
     output = sys.stderr if output_to_stderr else None
-    environment = {**engine_environment(env), **{name: env[name] for name in keep if name in env}}
+    environment = {**foreground_environment(env), **{name: env[name] for name in keep if name in env}}
     with subprocess.Popen(engine_command(*arguments), env=environment, stdout=output) as process:
         while True:
             try:

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
-import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.api import chat_parse, collect, errors, fields
-from engine.api.stream import EventStream, WholeAnswer, marks, sse
-from engine.errors import BadRequest, FtError, Unsupported
+from engine.api import chat_parse, collect, fields, openai
+from engine.api.stream import sse
+from engine.errors import BadRequest, FtError
 from engine.front import generation as generations
 from engine.front.context import Front
 from engine.front.generation import Generation
 from engine.front.items import Ask, Beat, Finished, Item, Logprob, Usage
-from engine.front.sessions import Session
 from engine.prompt.conversation import Text, Thinking, ToolCall
 from engine.prompt.output import TextDelta, ThinkingDelta, ToolCallDelta, ToolCallStart
-
-FINISH = {"stop": "stop", "stop_string": "stop", "tool_use": "tool_calls", "length": "length"}
 
 
 async def completions(request: Request) -> Response:
     """POST /v1/chat/completions. Errors before the first byte are HTTP errors, later ones an `error` chunk."""
     front: Front = request.app.state.front
-    session: Session = request.state.session
     body = await fields.read_json(request)
-    one_choice(body)
+    openai.one_choice(body)
     given = fields.sampling(body, front.language.vocab_size)
     given["logprobs"] = _logprobs(body)
-    options = fields.get(body, "stream_options", dict) or {}
     ask = Ask(
         api="chat",
         model=fields.get(body, "model", str) or front.model,
@@ -43,36 +36,7 @@ async def completions(request: Request) -> Response:
         sampling=generations.with_defaults(front.sampling_defaults, given),
         stop=fields.stop_strings(body, "stop"),
     )
-    generation = await generations.start(front, session, ask, request.headers, body)
-    if ask.stream:
-        chunks = _stream(generation, include_usage=bool(options.get("include_usage")))
-        return EventStream(chunks, generation.close, marks(generation))
-    return WholeAnswer(
-        lambda: _whole(generation),
-        lambda error: errors.response(error, errors.OPENAI),
-        generation.close,
-        marks(generation),
-    )
-
-
-def one_choice(body: dict[str, Any]) -> None:
-    """Raises Unsupported for more than one choice."""
-    if (fields.get(body, "n", int) or 1) != 1:
-        raise Unsupported("n: only one choice per request is served.", "Leave n out and send several requests.")
-
-
-def usage_json(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.output,
-        "total_tokens": usage.prompt + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
-    }
-
-
-def error_json(error: FtError) -> dict[str, Any]:
-    """An error inside a stream that has begun."""
-    return errors.openai_body(error, errors.status_of(error))
+    return await openai.answer(request, body, ask, _stream, _whole)
 
 
 def _logprobs(body: dict[str, Any]) -> int | None:
@@ -101,20 +65,14 @@ async def _whole(generation: Generation) -> dict[str, Any]:
         ]
     elif message["content"] is None:
         message["content"] = ""
-    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": FINISH[finished.reason]}
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": openai.FINISH[finished.reason]}
     choice["logprobs"] = {"content": [_logprob(p) for p in logprobs]} if logprobs else None
     head = _head(generation, "chat.completion")
-    return {**head, "choices": [choice], "usage": usage_json(finished.usage)}
+    return {**head, "choices": [choice], "usage": openai.usage_json(finished.usage)}
 
 
 def _head(generation: Generation, kind: str) -> dict[str, Any]:
-    return {
-        "id": "chatcmpl-" + secrets.token_hex(12),
-        "object": kind,
-        "created": int(time.time()),
-        "model": generation.ask.model,
-        "system_fingerprint": None,
-    }
+    return {**openai.head(generation, "chatcmpl", kind), "system_fingerprint": None}
 
 
 def _logprob(entry: Logprob) -> dict[str, Any]:
@@ -135,7 +93,7 @@ async def _stream(generation: Generation, include_usage: bool) -> AsyncGenerator
         if logprobs:
             choice["logprobs"] = {"content": [_logprob(p) for p in logprobs]}
             logprobs.clear()
-        extra = {"usage": usage_json(usage)} if usage else {}
+        extra = {"usage": openai.usage_json(usage)} if usage else {}
         return sse({**head, "choices": [choice], **extra})
 
     yield chunk({"role": "assistant", "content": ""})
@@ -146,9 +104,9 @@ async def _stream(generation: Generation, include_usage: bool) -> AsyncGenerator
                     logprobs.append(item)
                 elif isinstance(item, Finished):
                     # Agents compact by usage: who did not ask for the extra chunk finds it in the last one.
-                    yield chunk({}, FINISH[item.reason], None if include_usage else item.usage)
+                    yield chunk({}, openai.FINISH[item.reason], None if include_usage else item.usage)
                     if include_usage:
-                        yield sse({**head, "choices": [], "usage": usage_json(item.usage)})
+                        yield sse({**head, "choices": [], "usage": openai.usage_json(item.usage)})
                     yield sse("[DONE]")
                 else:
                     delta = _delta(item)
@@ -156,7 +114,7 @@ async def _stream(generation: Generation, include_usage: bool) -> AsyncGenerator
                         yield chunk(delta)
     except FtError as error:
         generation.fail(error)
-        yield sse(error_json(error))
+        yield sse(openai.error_json(error))
 
 
 def _delta(item: Item) -> dict[str, Any] | None:

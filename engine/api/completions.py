@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
-import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.api import chat, collect, errors, fields
-from engine.api.stream import EventStream, WholeAnswer, marks, sse
+from engine.api import collect, fields, openai
+from engine.api.stream import sse
 from engine.errors import BadRequest, FtError, Unsupported
 from engine.front import generation as generations
 from engine.front.context import Front
 from engine.front.generation import Generation
 from engine.front.items import Ask, Beat, Finished, Logprob
-from engine.front.sessions import Session
 from engine.prompt.conversation import Text
 from engine.prompt.output import TextDelta
 
@@ -28,9 +25,8 @@ DEFAULT_MAX_TOKENS = 16  # what this dialect promises when the request does not 
 async def completions(request: Request) -> Response:
     """POST /v1/completions with one prompt. Raises Unsupported for echo, suffix and several prompts or choices."""
     front: Front = request.app.state.front
-    session: Session = request.state.session
     body = await fields.read_json(request)
-    chat.one_choice(body)
+    openai.one_choice(body)
     for name in ("echo", "suffix"):
         if body.get(name):
             raise Unsupported(f"{name}: is not served.", f"Leave {name} out.")
@@ -40,7 +36,6 @@ async def completions(request: Request) -> Response:
     given["logprobs"] = fields.get(body, "logprobs", int)
     if not -1 <= (given["logprobs"] or 0) <= 20:
         raise BadRequest(f"logprobs: {given['logprobs']} is not between 0 and 20.")
-    options = fields.get(body, "stream_options", dict) or {}
     ask = Ask(
         api="completions",
         model=fields.get(body, "model", str) or front.model,
@@ -51,16 +46,7 @@ async def completions(request: Request) -> Response:
         sampling=generations.with_defaults(front.sampling_defaults, given),
         stop=fields.stop_strings(body, "stop"),
     )
-    generation = await generations.start(front, session, ask, request.headers, body)
-    if ask.stream:
-        chunks = _stream(generation, include_usage=bool(options.get("include_usage")))
-        return EventStream(chunks, generation.close, marks(generation))
-    return WholeAnswer(
-        lambda: _whole(generation),
-        lambda error: errors.response(error, errors.OPENAI),
-        generation.close,
-        marks(generation),
-    )
+    return await openai.answer(request, body, ask, _stream, _whole)
 
 
 def _prompt(value: Any) -> str:
@@ -74,12 +60,7 @@ def _prompt(value: Any) -> str:
 
 
 def _head(generation: Generation) -> dict[str, Any]:
-    return {
-        "id": "cmpl-" + secrets.token_hex(12),
-        "object": "text_completion",
-        "created": int(time.time()),
-        "model": generation.ask.model,
-    }
+    return openai.head(generation, "cmpl", "text_completion")
 
 
 def _logprobs(entries: list[Logprob]) -> dict[str, Any] | None:
@@ -103,10 +84,10 @@ async def _whole(generation: Generation) -> dict[str, Any]:
     choice = {
         "index": 0,
         "text": text,
-        "finish_reason": chat.FINISH[finished.reason],
+        "finish_reason": openai.FINISH[finished.reason],
         "logprobs": _logprobs(logprobs),
     }
-    return {**_head(generation), "choices": [choice], "usage": chat.usage_json(finished.usage)}
+    return {**_head(generation), "choices": [choice], "usage": openai.usage_json(finished.usage)}
 
 
 async def _stream(generation: Generation, include_usage: bool) -> AsyncGenerator[bytes, None]:
@@ -124,10 +105,10 @@ async def _stream(generation: Generation, include_usage: bool) -> AsyncGenerator
                 elif isinstance(item, Beat):
                     yield chunk("")
                 elif isinstance(item, Finished):
-                    yield chunk("", chat.FINISH[item.reason])
+                    yield chunk("", openai.FINISH[item.reason])
                     if include_usage:
-                        yield sse({**head, "choices": [], "usage": chat.usage_json(item.usage)})
+                        yield sse({**head, "choices": [], "usage": openai.usage_json(item.usage)})
                     yield sse("[DONE]")
     except FtError as error:
         generation.fail(error)
-        yield sse(chat.error_json(error))
+        yield sse(openai.error_json(error))

@@ -8,14 +8,13 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
 from engine.api.app import make_app
-from engine.errors import FtError, NotFound, WeightsError, WorkerGone
+from engine.errors import FtError, NotFound, WeightsError, WorkerGone, report
 from engine.front.anticipation import Anticipation
 from engine.front.context import VERSION, Front
 from engine.front.heads import Heads
@@ -184,7 +183,7 @@ async def _stop_on_failed_start(front: Front, supervising: asyncio.Task[None]) -
         return False
     failure = WorkerGone(worker.message, worker.hint)
     _LOG.error("worker: %s", failure)
-    sys.stderr.write(f"{worker.code or failure.code}: {failure}\n")
+    report(worker.code or failure.code, worker.message, worker.hint)
     if worker.kv_tokens:
         return False
     await asyncio.sleep(LAST_WORDS_S)

@@ -21,6 +21,7 @@ from engine.scheduler.anticipation import displaced, reach, spares
 from engine.scheduler.batching import Budget, make_slice, share
 from engine.scheduler.hibernation import Hibernation
 from engine.scheduler.inbox import Inbox
+from engine.scheduler.outbox import Emit, Outbox
 from engine.scheduler.rate import Rate
 from engine.scheduler.request import BACKGROUND, MatcherFactory, Request, Times
 from engine.scheduler.residency import Residency
@@ -28,7 +29,6 @@ from engine.scheduler.step import Runner, Sampled
 
 log = logging.getLogger(__name__)
 
-Emit = Callable[[dict[str, Any]], None]
 PROGRESS_EVERY_S = 1.0
 FLUSH_S = 1.0  # at least this long for what is dirty when the engine stops
 
@@ -81,9 +81,8 @@ class Scheduler:
         self._residency = Residency(runner, pools, cache, store)
         self.hibernation = None if disk is None else Hibernation(disk, self._residency, runner, clock=clock)
         self._cache = cache
-        self._emit = emit
+        self._outbox = Outbox(emit, expert_counts)
         self._matcher = matcher
-        self._expert_counts = expert_counts
         self._between_layers = between_layers
         self._clock = clock
         self._budget = Budget(limits.chunk_tokens)
@@ -146,7 +145,7 @@ class Scheduler:
                 error = failure
         if error is not None:
             self._inbox.handled(submit.rid)
-            self._error(submit.rid, error)
+            self._outbox.error(submit.rid, error)
             return
         for old in displaced(submit, [*self.running, *self.waiting]):
             self._finish(old, "cancelled", None)
@@ -270,18 +269,9 @@ class Scheduler:
         if request.times.admitted is None:
             request.times.admitted = admitted
         request.times.restored_s = self._clock() - request.times.admitted
-        request.experts_before = self._expert_counts()
         request.resume_at = request.computed
         request.seen_tokens = match.tokens
-        usage = request.usage()
-        self._emit(
-            {
-                "t": "accepted",
-                "rid": request.rid,
-                **{name: value for name, value in usage.items() if name != "output"},
-                "resume_at": request.resume_at,
-            }
-        )
+        self._outbox.accepted(request)
 
     def _fill_pages(self, wanted: list[tuple[Request, int]]) -> list[tuple[Request, int]]:
         """Pages ahead of the step, the most important request first; the youngest is sent back when they run out."""
@@ -310,7 +300,7 @@ class Scheduler:
         self._residency.leave(request, intact)
         self.running.remove(request)
         self.waiting.add(request)
-        self._emit({"t": "event", "kind": "preempted", "rid": request.rid})
+        self._outbox.preempted(request)
 
     def _aborted(self) -> Set[int]:
         """Asked between layers: rows to drop. Also the sign of life of a long step."""
@@ -319,7 +309,7 @@ class Scheduler:
         if now - self._last_sign >= PROGRESS_EVERY_S:
             self._last_sign = now
             for request, _ in self._in_step:
-                self._progress(request)
+                self._outbox.progress(request)
         arrivals = self._inbox.arrivals()
         for request, n in self._in_step:
             if request.seq in self._broken_off:
@@ -342,7 +332,7 @@ class Scheduler:
             request.computed += n
             if not was_decoding:
                 self._residency.commit(request)
-                self._progress(request)
+                self._outbox.progress(request)
             if request.computed < len(request.tokens):
                 continue
             if request.times.prefilled is None:
@@ -367,10 +357,7 @@ class Scheduler:
         if token in submit.stop_ids and not forced_left:
             self._finish(request, "stop", token)
             return
-        logprobs = None
-        if submit.sampling.logprobs >= 0:
-            logprobs = [[token, chosen.logprob, [list(pair) for pair in chosen.top]]]
-        self._emit({"t": "tokens", "rid": request.rid, "ids": [token], "logprobs": logprobs})
+        self._outbox.token(request, chosen)
         if request.matcher is not None:
             request.matcher.advance(token)
         if forced_left == 0 or (request.matcher is not None and request.matcher.done):
@@ -381,18 +368,7 @@ class Scheduler:
     def _finish(self, request: Request, reason: str, stop_id: int | None, intact: bool = True) -> None:
         self._release(request, intact)
         request.times.finished = self._clock()
-        hits, misses = self._expert_counts()
-        self._emit(
-            {
-                "t": "done",
-                "rid": request.rid,
-                "reason": reason,
-                "stop_id": stop_id,
-                "timings": request.times.summary(),
-                "usage": request.usage(),
-                "experts": {"hits": hits - request.experts_before[0], "misses": misses - request.experts_before[1]},
-            }
-        )
+        self._outbox.done(request, reason, stop_id)
 
     def _fail(self, failure: Exception) -> None:
         """The step raised: KV and state of its rows are undefined from their start on."""
@@ -404,7 +380,7 @@ class Scheduler:
 
     def _fail_request(self, request: Request, error: FtError, intact: bool = True) -> None:
         self._release(request, intact)
-        self._error(request.rid, error)
+        self._outbox.error(request.rid, error)
 
     def _release(self, request: Request, intact: bool) -> None:
         if self.hibernation is not None:
@@ -423,16 +399,9 @@ class Scheduler:
                 self.submit(Submit.parse(message))
             except (TypeError, ValueError, KeyError) as failure:
                 self._inbox.arrived(message.get("rid", ""))
-                self._error(str(message.get("rid", "")), BadRequest(f"A submit that does not parse: {failure}."))
+                self._outbox.error(str(message.get("rid", "")), BadRequest(f"A submit that does not parse: {failure}."))
         elif message["t"] == "cancel":
             self.cancel(message["rid"])
         else:
             return False
         return True
-
-    def _progress(self, request: Request) -> None:
-        if not request.output_tokens:
-            self._emit({"t": "progress", "rid": request.rid, "done": request.computed, "total": request.prompt_tokens})
-
-    def _error(self, rid: str, error: FtError) -> None:
-        self._emit({"t": "error", "rid": rid, "code": error.code, "message": error.message, "hint": error.hint})

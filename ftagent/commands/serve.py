@@ -25,10 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_command import engine_command, run_engine_tool
+    from ftagent.engine_command import engine_command, foreground_environment, run_engine_tool
     from ftagent.engine_process import refuse_foreign_port, serve_arguments
     from ftagent.errors import Conflict
-    from ftagent.isolation import engine_environment
     from ftagent.models import find_model
     from ftagent.paths import ensure
     from ftagent.provision import pull_model
@@ -56,4 +55,4 @@ def run(args: argparse.Namespace, context: Context) -> int:
     command = engine_command("serve", *serve_arguments(model, settings, models_dir, context.paths), *args.rest)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(command[0], command, engine_environment(context.env))  # noqa: S606 - an argument list, no shell
+    os.execve(command[0], command, foreground_environment(context.env))  # noqa: S606 - an argument list, no shell

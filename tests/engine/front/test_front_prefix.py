@@ -73,6 +73,24 @@ def test_a_static_head_is_kept_at_every_size(engine: Engine, words: int) -> None
         assert i == 0 or computed(record) <= behind(record) + FRAME
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("tokens", [23_000, 112_000, 258_000])
+def test_a_static_head_is_kept_up_to_the_window(models_dir: Path, tokens: int) -> None:
+    """Case 33 at its full sizes, or what the window holds of them."""
+    flags = ["--kv", "264k", "--anticipate", "off"]
+    with engine_server("tiny-hybrid", models_dir, flags=flags) as large:
+        window = int(large.get("/ready")["window"])
+        client = Client(large)
+        client.engine.client.timeout = 2400
+        words = min(tokens, window - 2_000)
+        head = {"role": "system", "content": client.id + " static" * (words * 9 // 10)}
+        for i in range(3):
+            _, record = client.ask([head, {"role": "user", "content": f"tail {i} " + "words " * (words // 10 - 100)}])
+            assert record["prompt_tokens"] > words * 9 // 10
+            assert i == 0 or computed(record) <= behind(record) + FRAME
+
+
 def test_reuse_reaches_the_point_where_two_turns_differ(engine: Engine) -> None:
     """Case 34: they differ in their last 500 tokens."""
     client = Client(engine)
