@@ -50,12 +50,14 @@ QUICK = Sizes(turns=3, steps=5, system=2048, result=300, compact_over=5000, summ
 class Ask:
     """One request. `new` counts the tokens of text that nobody has seen before, with its frames and the generation
     prefix; None: the tokens of the `fresh` (message, block)s. `line` names the conversation, `side` says that it is not
-    the agent's own; `waits` is false when the request comes at once, as siblings do."""
+    the agent's own; `about` is the line that it asks a summary of. `waits` is false when the request comes at once, as
+    siblings do."""
 
     conversation: Conversation
     reply: tuple[Block, ...]
     new: int | None
     line: str = "main"
+    about: str = ""
     waits: bool = True
     side: bool = False
     body: Mapping[str, Any] = field(default_factory=dict)

@@ -12,8 +12,8 @@ from engine.bench.fake_runner import FakeRunner, state_after
 from engine.bench.scenarios import Ask
 from engine.cache.checkpoints import CheckpointStore
 from engine.cache.radix import RadixCache
-from engine.front.lines import common_prefix
-from engine.front.plans import Plan, Reply, plans_of
+from engine.front.lines import Answered, common_prefix
+from engine.front.plans import Plan, Reply, plans_after_compaction, plans_of
 from engine.memory.arena import Arena
 from engine.memory.pools import PagePool, Pools, StatePool
 from engine.prompt.conversation import Prompt
@@ -130,6 +130,7 @@ class _Simulation:
         self._running: set[str] = set()
         self._ahead: dict[str, tuple[str, array[int]]] = {}  # line and tokens of what is computed ahead
         self._expected: dict[str, list[Plan]] = {}  # by line
+        self._answered: dict[str, Answered] = {}  # by line
         self._next: Submit | None = None
         self._next_at = 0.0
         self._step = self._layers_done = 0
@@ -258,11 +259,14 @@ class _Simulation:
         self._running.discard(rid)
         self._runner.layers = 1 if self._tool_s is None else LAYERS
         self._language.remember(ask.reply, served.reply, served.prompt)
-        for stale, (line, _) in self._ahead.items():
-            if line == ask.line:
+        line = ask.about or ask.line
+        for stale, (ahead, _) in self._ahead.items():
+            if ahead == line:
                 self._scheduler.post({"t": "cancel", "rid": stale})
-        if self._anticipate and not ask.side and self._following is not None:
-            self._compute_ahead(rid, ask, turn, served)
+        if not ask.side and not ask.about:
+            self._answered[line] = Answered(turn, ask.reply)
+        if self._anticipate and not ask.side and line in self._answered and self._following is not None:
+            self._compute_ahead(rid, line, self._plans(ask, turn, served))
         if self._running:
             return
         if not self._prepare():
@@ -271,18 +275,24 @@ class _Simulation:
         self._next_at = self._now + (self._tool_s or 0.0)
         self._idle()
 
-    def _compute_ahead(self, rid: str, ask: Ask, turn: Turn, served: Served) -> None:
-        plans = plans_of(self._language, self._policy, turn, Reply(ask.reply, len(served.reply)))
-        computed = array("I", served.prompt)
+    def _plans(self, ask: Ask, turn: Turn, served: Served) -> list[Plan]:
+        """What follows an answer, or the summary of a line."""
+        if not ask.about:
+            return plans_of(self._language, self._policy, turn, Reply(ask.reply, len(served.reply)))
+        last = self._answered[ask.about]
+        return plans_after_compaction(self._language, self._policy, last, ask.conversation, ask.reply)
+
+    def _compute_ahead(self, rid: str, line: str, plans: Iterable[Plan]) -> None:
+        computed = array("I", self._answered[line].turn.prompt.tokens)
         fresh = [plan for plan in plans if not _begins(computed, plan.expected.tokens)]
-        self._expected[ask.line] = fresh
+        self._expected[line] = fresh
         for number, plan in enumerate(fresh):
-            self._ahead[f"{rid}-{number}"] = ask.line, plan.expected.tokens
+            self._ahead[f"{rid}-{number}"] = line, plan.expected.tokens
             submit = Submit(
                 f"{rid}-{number}",
                 list(plan.expected.tokens),
                 0,
-                session=ask.line,
+                session=line,
                 edit_points=plan.edit_points,
                 priority="background",
                 supersedes=number == 0,

@@ -118,13 +118,20 @@ def declared(requests: Sequence[Recorded], declarations: Sequence[Mapping[str, A
 def asks(requests: Sequence[Recorded], policy: EditPolicy, declaration: Mapping[str, Any] | None) -> Iterator[Ask]:
     """The session as the front sees it: what each request means, whose line it is, and what the model had answered."""
     conversations = [r.conversation for r in requests]
+    wires = [policy.wire(r.headers, r.body) for r in requests]
+    sides = [side_kind(declaration, c, r.body, w.kind) for r, c, w in zip(requests, conversations, wires, strict=True)]
+    inside = policy.declaration.compacts_in_session
     seen: set[Block] = set()
     for i, request in enumerate(requests):
-        conversation = conversations[i]
-        wire = policy.wire(request.headers, request.body)
-        side = side_kind(declaration, conversation, request.body, wire.kind)
+        conversation, wire, side = conversations[i], wires[i], sides[i]
+        summary = side == COMPACTION
         thread = wire.session or _opening(conversation)
-        reply = _reply(conversation, conversations[i + 1 :])
+        later = conversations[i + 1 :]
+        reply = None if summary else _reply(conversation, later)
+        if reply is None and COMPACTION in sides[i : i + 2]:
+            reply = _around_summary(policy, later)[0 if summary else 1]
+        if not reply:
+            reply = (Text(words(repr(conversation.messages[-1]), 200, False)),)  # nobody repeats it
         fresh = frozenset(
             (m, b)
             for m, message in enumerate(conversation.messages)
@@ -139,9 +146,10 @@ def asks(requests: Sequence[Recorded], policy: EditPolicy, declaration: Mapping[
             replace(conversation, thinking=thinks),
             reply,
             new=None,
-            line=f"{thread}/{side}" if side else thread,
+            line=thread if side is None or (summary and inside) else f"{thread}/{side}",
+            about=thread if summary else "",
             body=request.body,
-            side=side not in (None, COMPACTION),
+            side=side is not None and not summary,
             wire=wire,
             fresh=fresh,
         )
@@ -151,18 +159,29 @@ def window_of(asks: Sequence[Ask], language: Language, policy: EditPolicy) -> in
     """The window that the client was told: what its first compaction beside the session shows, which comes when a prompt
     leaves no room for a reply."""
     for before, ask in pairwise(asks):
-        if ask.line.endswith(f"/{COMPACTION}"):
+        if ask.about and ask.line != ask.about:
             return len(language.render(policy.canonical(before.conversation, before.body)).tokens) + MAX_OUTPUT
     return WINDOW
 
 
-def _reply(conversation: Conversation, later: Sequence[Conversation]) -> tuple[Block, ...]:
-    """The assistant turn behind this conversation in the next one that goes on from it; else one that nobody repeats."""
+def _around_summary(policy: EditPolicy, later: Sequence[Conversation]) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    """(the summary, which answers the client's declared question, the older answer that it keeps behind it), from the next
+    conversation that has them."""
+    questions = {rule.params["question"] for rule in policy.declaration.rules if "question" in rule.params}
+    for conversation in later:
+        for message, told, kept in zip(*(conversation.messages[n:] for n in range(3)), strict=False):
+            if any(isinstance(block, Text) and block.text in questions for block in message.blocks):
+                return told.blocks, kept.blocks if kept.role == "assistant" else ()
+    return (), ()
+
+
+def _reply(conversation: Conversation, later: Sequence[Conversation]) -> tuple[Block, ...] | None:
+    """The assistant turn behind this conversation in the next one that goes on from it; None when none does."""
     at = len(conversation.messages)
     for other in later:
         if len(other.messages) > at and other.messages[at].role == "assistant" and _continues(other, conversation):
             return other.messages[at].blocks
-    return (Text(words(repr(conversation.messages[-1]), 200, False)),)
+    return None
 
 
 def _continues(other: Conversation, conversation: Conversation) -> bool:

@@ -24,7 +24,7 @@ HARNESS = {
     "s_occ": "opencode",
 }
 # Critical tokens that are not new text: subagents have other tools than their parent in front of the same instructions, a
-# title was asked for with the first words of the session, and a summary stands in another place than it was written.
+# title was asked for with the first words of the session, and after each compaction the agent asks to go on in the same words.
 NOT_KNOWN = {"r_sub_oc": 4_553, "s_oc": 7, "s_occ": 61}
 LITTLE = 100  # tokens computed ahead, of which a share says nothing
 

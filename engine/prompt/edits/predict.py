@@ -109,7 +109,7 @@ class Predictor:
         whole = ops.append(turn.conversation, [Message("assistant", self._echoed(reply))])
         values = self._values(turn, 0)
         found = self._deepest(rule, self._places(whole, turn)) if rule is not None else None
-        if rule is None or found is None or (rule.tail.since and len(asked.messages) > len(turn.conversation.messages)):
+        if rule is None or found is None or (rule.tail.since and _answers(asked) > _answers(turn.conversation)):
             return []
         before = self._before_summary(rule, found, whole, values)
         text = "".join(block.text for block in summary or () if isinstance(block, Text)).strip()
@@ -119,7 +119,9 @@ class Predictor:
         head, _, behind = wrapper.partition(SUMMARY)
         if rule.params.get("more"):
             return [replace(before, begins=head + text)]
-        told = Message("assistant", (Text(text),)) if question else Message("user", (Text(head + text + behind),))
+        told = Message("user", (Text(head + text + behind),))
+        if question:  # an answer like any other
+            told = Message("assistant", tuple(b for b in self._echoed(summary or ()) if not isinstance(b, ToolCall)))
         messages = before.conversation.messages
         if not question and messages and not messages[-1].blocks:
             messages = messages[:-1]
@@ -349,3 +351,7 @@ def body_edits(body: Mapping[str, object]) -> frozenset[str]:
 def _rule_of(hint: Hint) -> Rule:
     edge = parse_edge(hint.at, "edit_hints")
     return Rule(f"hint:{hint.op}", hint.op, (edge,), "request", Condition("always"), placeholder=hint.text or None)
+
+
+def _answers(conversation: Conversation) -> int:
+    return sum(message.role == "assistant" for message in conversation.messages)

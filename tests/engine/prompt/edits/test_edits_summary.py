@@ -111,7 +111,7 @@ def test_a_summary_that_answers_a_question_is_followed_by_the_tail():
     history = (user("a" * 40), said("b" * 40), user("x" * 16))
     (before,) = predicted(made, rules, *history, reply=CALL, summary=None)
     (after,) = predicted(made, rules, *history, reply=CALL)
-    told = (user("What was done?"), said("one two"), user("x" * 16), Message("assistant", CALL))
+    told = (user("What was done?"), Message("assistant", SUMMARY), user("x" * 16), Message("assistant", CALL))
     result = Message("tool", (ToolResult("c1", (Text("abc"),)),))
     whole = (*told, result, user("Go on."))
     assert begins(made, before, *whole) > begins(made, after, *whole)
