@@ -18,7 +18,7 @@ PIP_SHOWN := while read -r what name rest; do case "$$what $$name $$rest" in \
 	esac; done; echo
 SOURCES := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)
 
-.PHONY: help setup demo test test-all check format wheel figures bench peer clean
+.PHONY: help setup demo test test-all check format wheel figures bench agents peer clean
 
 help:
 	@echo "make demo      the whole path on this machine: model, engine, an answer, an agent at work"
@@ -28,6 +28,7 @@ help:
 	@echo "make wheel     a wheel in dist/ that installs without a compiler"
 	@echo "make peer      llama.cpp in build/peer, for benchmarks that compare with it"
 	@echo "make figures   the figures and numbers of README.md and docs/ from bench/results/"
+	@echo "make agents    long sessions of the published agents; their counts go to bench/results/agents.json"
 
 $(VENV)/.python: constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"ft needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}. Run: make PYTHON=python3.11 $(MAKECMDGOALS)")'
@@ -84,6 +85,9 @@ $(PEER)/.built:
 	@touch $@
 
 peer: $(PEER)/.built
+
+agents: setup
+	@FT_KEEP=1 $(BIN)/python -m pytest tests/agents/test_agents_long.py
 
 clean:
 	rm -rf build dist $(VENV)

@@ -141,5 +141,7 @@ def test_an_agent_may_write_on_behind_the_summary():
 def test_of_a_summary_that_was_waited_for_nothing_is_known():
     made, rules = beside(params={"summary_begins": "So far:"}, tail={"since": "precompute", "place": "after_summary"})
     assert "So far" in made.decode(made.certain(predicted(made, rules, *HISTORY)[0]))
+    meanwhile = Conversation((HEAD, *HISTORY, user("Sum it up.")))
+    assert predicted(made, rules, *HISTORY, asked=meanwhile)
     whole = Conversation((HEAD, *HISTORY, said("ok"), user("Sum it up.")))
     assert predicted(made, rules, *HISTORY, asked=whole) == []
