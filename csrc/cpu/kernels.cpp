@@ -30,6 +30,8 @@ constexpr int64_t kSmallWork = (int64_t)1 << 14;  // multiply-adds below which w
 #include "norm.h"
 #include "weights.h"
 #include "tile.h"
+#include "panel.h"
+#include "products.h"
 #include "linear.h"
 #include "experts.h"
 #ifndef FT_DOT

@@ -56,6 +56,22 @@ def each_way() -> Iterator[Callable[[Callable[[Ops], torch.Tensor]], list[torch.
 
 
 @pytest.fixture
+def each_isa() -> Iterator[Callable[[], Iterator[Ops]]]:
+    """Goes through the instruction sets, with two threads: for what is expected of all and dear to compute."""
+    start, threads = _cpu.isa(), _cpu.thread_count()
+
+    def run() -> Iterator[Ops]:
+        _cpu.set_threads(2)
+        for isa in isas():
+            _cpu.set_isa(isa)
+            yield kernels.get("cpu")
+
+    yield run
+    _cpu.set_isa(start)
+    _cpu.set_threads(threads)
+
+
+@pytest.fixture
 def reference() -> Ops:
     return kernels.get("reference")
 

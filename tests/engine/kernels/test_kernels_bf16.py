@@ -69,27 +69,28 @@ def promised(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, row: float, s
 
 
 @pytest.mark.parametrize("format", [f for f in FORMATS if f != "f32"])
-def test_an_output_is_the_sum_in_the_order_that_is_promised(cpu, reference, format):
+def test_an_output_is_the_sum_in_the_order_that_is_promised(each_isa, reference, format):
     torch.manual_seed(1)
     x = torch.randn(1, 256)
     matrix = Packed(reference.pack(torch.randn(16, 256), format), format, 16, 256)
     rounded = x.bfloat16().float().numpy()[0]
     expected = [promised(rounded, *parts, format != "bf16") for parts in zip(*codes_of(matrix), strict=True)]
-    assert cpu.linear(x, matrix)[0].tolist() == expected
+    for ops in each_isa():
+        assert ops.linear(x, matrix)[0].tolist() == expected
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("n,k", [(16, 32), (37, 100), (64, 576), (200, 333)])
-def test_linear_rounds_its_input_and_equals_a_double_precision_product(cpu, reference, format, n, k):
+def test_linear_rounds_its_input_and_equals_a_double_precision_product(each_isa, reference, format, n, k):
     torch.manual_seed(n)
     x, weight = torch.randn(9, k), torch.randn(n, k)
     matrix = Packed(reference.pack(weight, format), format, n, k)
     rounded = x if format == "f32" else x.bfloat16().float()
     exact = rounded.double() @ reference.unpack(matrix).double().T
-    for rows in (1, 2, 3, 4, 9):
-        torch.testing.assert_close(
-            cpu.linear(x[:rows].contiguous(), matrix).double(), exact[:rows], rtol=1e-5, atol=1e-5 * k**0.5
-        )
+    for ops in each_isa():
+        for rows in (1, 2, 3, 4, 9):
+            ours = ops.linear(x[:rows].contiguous(), matrix).double()
+            torch.testing.assert_close(ours, exact[:rows], rtol=1e-5, atol=1e-5 * k**0.5)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -30,14 +30,17 @@ def test_pack_equals_the_reference_bytes_and_unpacks_to_the_same_values(cpu, ref
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("n,k", SHAPES)
-@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 17, 64, 70])
-def test_linear_equals_a_double_precision_product(cpu, format, n, k, rows):
-    torch.manual_seed(rows)
-    weight, x, bias = torch.randn(n, k), torch.randn(rows, k), torch.randn(n)
-    matrix = packed(cpu, weight, format)
-    exact = x.double() @ cpu.unpack(matrix).double().T
-    torch.testing.assert_close(cpu.linear(x, matrix).double(), exact, rtol=1e-5, atol=1e-5 * k**0.5)
-    torch.testing.assert_close(cpu.linear(x, matrix, bias).double(), exact + bias, rtol=1e-5, atol=1e-5 * k**0.5)
+def test_linear_equals_a_double_precision_product(each_isa, reference, format, n, k):
+    torch.manual_seed(k)
+    weight, x, bias = torch.randn(n, k), torch.randn(70, k), torch.randn(n)
+    matrix = packed(reference, weight, format)
+    exact = x.double() @ reference.unpack(matrix).double().T
+    close = {"rtol": 1e-5, "atol": 1e-5 * k**0.5}
+    for ops in each_isa():
+        for rows in (1, 2, 3, 5, 8, 17, 64, 70):
+            some = x[:rows].contiguous()
+            torch.testing.assert_close(ops.linear(some, matrix).double(), exact[:rows], **close)
+            torch.testing.assert_close(ops.linear(some, matrix, bias).double(), exact[:rows] + bias, **close)
 
 
 @pytest.mark.parametrize("format", FORMATS)
