@@ -51,10 +51,13 @@ class WorkerConfig:
     hibernate_bytes: int = 0
 
 
+Event = Callable[[str, dict[str, object]], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """A loaded model as the loop needs it. `expert_counts` returns (hits, misses) so far, `report` what else there is to
-    say about how it runs."""
+    say about how it runs; `listen` is given where to tell of things that happen (a kind, and its fields)."""
 
     pools: Pools
     runner: Runner
@@ -62,6 +65,7 @@ class Engine:
     matcher: MatcherFactory
     expert_counts: Callable[[], tuple[int, int]]
     report: Callable[[], dict[str, Any]] = dict
+    listen: Callable[[Event], None] = lambda event: None
 
 
 Progress = Callable[[str, int, int], None]
@@ -158,6 +162,7 @@ class Worker:
             return snapshot(scheduler, plan, pools, cache, store, engine.expert_counts(), asked, engine.report())
 
         self._report = report
+        engine.listen(self._event)
         self._scheduler = scheduler
         return scheduler
 
@@ -243,7 +248,14 @@ def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
     def report() -> dict[str, Any]:
         return {**loaded.report(), "cores": {**asdict(cores), "warning": cores.warning}}
 
-    return Engine(loaded.pools, loaded.runner, vocab_size, matcher, expert_counts, report)
+    def listen(event: Event) -> None:
+        if cores.warning:
+            event("cores-shared", {"message": cores.warning})
+        if experts is not None:
+            watch = experts.watch
+            watch.changed = lambda: event("experts-slow" if watch.slow else "experts-recovered", watch.report())
+
+    return Engine(loaded.pools, loaded.runner, vocab_size, matcher, expert_counts, report, listen)
 
 
 def serve(config: WorkerConfig, load: Load = load_engine) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -16,6 +17,7 @@ class Watch:
     """Fed with seconds per layer of one row. `normal_s` is what it should be; 0 until it is known."""
 
     def __init__(self) -> None:
+        self.changed: Callable[[], None] = lambda: None  # called when `slow` has changed
         self.normal_s = self.now_s = 0.0
         self.slow = False
         self._seen = 0
@@ -40,6 +42,7 @@ class Watch:
             self.slow = slow
             words = "now take %.1f times what they did at the start" if slow else "are back at %.1f times"
             log.warning("experts of one token " + words, self.now_s / self.normal_s)
+            self.changed()
 
     def report(self) -> dict[str, Any]:
         """Plain data for statistics."""

@@ -13,7 +13,8 @@ def feed(watch: Watch, seconds: float, n: int) -> None:
 
 
 def test_a_lasting_drop_is_reported_once_and_its_end_too(caplog):
-    watch = Watch()
+    watch, told = Watch(), []
+    watch.changed = lambda: told.append(watch.slow)
     feed(watch, 1e-3, 2000)
     assert watch.report() == {"normal_us": 1000.0, "now_us": 1000.0, "slow": False}
     with caplog.at_level(logging.WARNING):
@@ -27,6 +28,7 @@ def test_a_lasting_drop_is_reported_once_and_its_end_too(caplog):
         feed(watch, 1e-3, 5000)
     assert not watch.slow and len(caplog.records) == 2
     assert "are back at 1.5 times" in caplog.text
+    assert told == [True, False]
 
 
 def test_single_late_steps_are_no_drop(caplog):

@@ -1,5 +1,6 @@
 """The worker as the front starts it, on a real (tiny, random) hybrid model."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -179,3 +180,13 @@ def test_every_pool_is_what_was_asked_or_said_to_be_unused(wire, models_dir, ask
     assert data["settings"]["kv_tokens"] == 2048
     assert data["memory"]["planned_bytes"] == data["plan"]["total_bytes"]
     assert data["experts"]["watch"]["slow"] is False
+
+
+def test_two_engines_that_want_the_same_cores_say_so(wire, models_dir):
+    every = str(len(os.sched_getaffinity(0)))
+    model = ["--model", str(models_dir / "tiny-hybrid"), "--kv", "2k", "--threads", every]
+    first = started(wire(*model))
+    seen = wire(*model).until(is_state("ready"))
+    (event,) = [m for m in seen if m["t"] == "event" and m["kind"] == "cores-shared"]
+    assert "--threads" in event["message"]
+    assert first.process.poll() is None
