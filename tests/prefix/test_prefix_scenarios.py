@@ -86,7 +86,7 @@ AHEAD = {
     "clear_tools_8": (69_966, 35_127),
     "reminder": (70_571, 60_297),
     "carrier": (73_166, 6_622),
-    "compact": (70_570, 12_243),
+    "compact": (70_570, 12_224),
     "volatile_header": (69_966, 117),
     "subagent_12k": (598, 0),
     "subagent_6k": (598, 0),
