@@ -53,6 +53,26 @@ def test_a_token_opens_its_own_session_only(engine: Engine) -> None:
     assert engine.client.post(path, json=CHAT, headers=own).status_code == 401
 
 
+def test_what_an_ended_session_did_stays_readable_for_the_administrator(engine: Engine) -> None:
+    one = engine.session(name="over")
+    own = {"authorization": f"Bearer {one['token']}"}
+    path = f"/s/{one['id']}/v1/chat/completions"
+    for text in ("first words", "other words"):
+        body = {**CHAT, "messages": [{"role": "user", "content": text}]}
+        assert engine.client.post(path, json=body, headers=own).status_code == 200
+    alive = engine.get(f"/v1/sessions/{one['id']}")
+    assert alive["ended"] is None
+    turns = engine.get(f"/v1/sessions/{one['id']}/turns?texts=1")["turns"]
+    engine.client.delete(f"/v1/sessions/{one['id']}").raise_for_status()
+    facts = engine.get(f"/v1/sessions/{one['id']}")
+    assert facts.pop("ended") >= alive["created"] and facts == {k: v for k, v in alive.items() if k != "ended"}
+    assert engine.get(f"/v1/sessions/{one['id']}/turns?texts=1")["turns"] == turns and len(turns) == 2
+    assert one["id"] not in [session["id"] for session in engine.get("/v1/sessions")["sessions"]]
+    for way in ("", "/turns"):
+        assert engine.client.get(f"/v1/sessions/{one['id']}{way}", headers=own).status_code == 401
+    assert engine.client.delete(f"/v1/sessions/{one['id']}").status_code == 404
+
+
 @pytest.mark.parametrize(
     ("host", "status"),
     [
