@@ -14,13 +14,11 @@ from engine.device import choose
 from engine.device.contract import Device
 from engine.experts.audit import Audit, Checksum
 from engine.experts.bank import Bank
-from engine.experts.copy import CopyFetcher
 from engine.experts.disk import DiskFetcher
-from engine.experts.executor import Executor, Resident, fused
-from engine.experts.fetch import Fetcher
+from engine.experts.executor import Executor, fused, hybrid, in_place, offload
 from engine.experts.profile import Profiles
 from engine.experts.slots import SlotTable
-from engine.experts.split import UNKNOWN, Profile, Rates, Split
+from engine.experts.split import UNKNOWN, Profile, Rates
 from engine.experts.tiered import Tiered
 from engine.kernels.contract import ExpertShape, Ops
 from engine.memory.options import Options
@@ -50,28 +48,28 @@ class Tiers:
 
     def make(self, backend: str) -> Executor:
         """The executor of a backend that the plan has room for. Copies all experts into slots for `fused`."""
-        if self.bank is not None and (backend == "cpu" or (backend == "fused" and not self.device.fast_tier)):
-            return Resident(self.ops, self.shape, self.bank.addresses, self.device, in_place=True)
-        if self.bank is not None and backend == "fused":
-            return fused(self.ops, self.bank, self.device, self.slots)
-        rates = Rates(self.profile)
-        table = SlotTable(self.layers, self.experts, len(self.slots))
-        split = Split(rates, self.shape.stride) if backend == "hybrid" else None
-        tiered = Tiered(
-            self.ops, self.shape, table, self.slots, self._fetcher(), self.device, self.top_k, rates, split, self.bank
-        )
-        tiered.audit = Audit(table, self.slots, self.shape.stride, self._checksum())
-        return tiered
+        bank, device = self.bank, self.device
+        if bank is None:
+            made = self._from_disk()
+        elif backend == "cpu" or (backend == "fused" and not device.fast_tier):
+            return in_place(self.ops, bank, device)
+        elif backend == "fused":
+            return fused(self.ops, bank, device, self.slots)
+        else:
+            kind = hybrid if backend == "hybrid" else offload
+            made = kind(self.ops, bank, device, self.slots, self.top_k, self.profile)
+        made.audit = Audit(made.table, self.slots, self.shape.stride, self._checksum())
+        return made
 
     def candidates(self) -> list[str]:
         """Backends that are worth a try where the choice is left to us, the simplest first."""
         whole = ["fused"] if len(self.slots) >= self.layers * self.experts else []
         return [*whole, "offload", "cpu", "hybrid"]
 
-    def _fetcher(self) -> Fetcher:
-        if self.bank is not None:
-            return CopyFetcher(self.bank, self.slots, self.device)
-        return DiskFetcher(self.files, self.shape.stride, self.slots, sums=self.sums)
+    def _from_disk(self) -> Tiered:
+        table = SlotTable(self.layers, self.experts, len(self.slots))
+        fetcher = DiskFetcher(self.files, self.shape.stride, self.slots, sums=self.sums)
+        return Tiered(self.ops, self.shape, table, self.slots, fetcher, self.device, self.top_k, Rates(self.profile))
 
     def _checksum(self) -> Checksum:
         if self.bank is not None:
