@@ -51,7 +51,7 @@ def attention_shape(config: Config) -> AttentionShape:
         kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
         head_dim=head_dim(dict(config)),
         bias=bool(config.get("attention_bias")),
-        window=config.get("sliding_window") or 0,
+        window=0 if config.get("use_sliding_window") is False else config.get("sliding_window") or 0,
     )
 
 
