@@ -23,6 +23,7 @@ from engine.front.preparing import Origin, Prepared
 from engine.front.records import RequestRecord
 from engine.front.sessions import Session
 from engine.prompt.conversation import Block, Conversation, Thinking
+from engine.prompt.language import may_call
 from engine.prompt.output import Event, TextDelta, ThinkingDelta
 from engine.protocol import Sampling, Submit
 
@@ -204,7 +205,8 @@ class Generation:
         """The reply ended, and the client has `blocks` of it: what may follow is worked out beside the loop."""
         front, origin, prepared = self.front, self._origin, self._prepared
         assert origin is not None and prepared is not None
-        front.language.remember(blocks, self._ids, prepared.prompt.tokens)
+        calls = prepared.turn is not None and may_call(prepared.turn.conversation)
+        front.language.remember(blocks, self._ids, prepared.prompt.tokens, calls)
         sent, line = prepared.sent, origin.line
         sent.tokens = sent.tokens + array("I", self._ids)
         if origin.side == preparing.COMPACTION:

@@ -63,11 +63,12 @@ class EchoMemory:
         self._markers = markers
         self._turns: ByteLru[bytes, Echo] = ByteLru(_LIMIT_BYTES)
 
-    def remember(self, blocks: Sequence[Block], ids: Sequence[int], prompt: Sequence[int]) -> None:
+    def remember(self, blocks: Sequence[Block], ids: Sequence[int], prompt: Sequence[int], calls: bool = True) -> None:
         """Keep `ids`, generated after `prompt`, for the turn that `blocks` came from.
 
         Short answers repeat, and not always in the same tokens: the prompt tells them apart. An empty prompt is unknown.
-        An answer that was cut inside a call is not kept: half a call is nothing to continue from.
+        An answer that was cut inside a call is not kept: half a call is nothing to continue from. Without `calls`, where
+        nothing could be called, what looks like one is text.
         """
         kept = list(ids)
         while kept and kept[-1] in self._stop_ids:
@@ -76,7 +77,7 @@ class EchoMemory:
         if not merged or not kept:
             return
         echo = self._measure(merged, kept)
-        if len(kept) == len(ids) and self._ends_in_call(echo.text):
+        if calls and len(kept) == len(ids) and self._ends_in_call(echo.text):
             return
         size = 40 * len(kept) + 4 * len(echo.text) + 300
         by_id, by_content = _key(merged, True), _key(merged, False)

@@ -139,7 +139,7 @@ class Language:
         return self._dialect.parser(
             conversation.tools,
             thinking_open=self._renderer.thinking_open(conversation.thinking),
-            calls=bool(conversation.tools) and conversation.tool_choice.mode != "none",
+            calls=may_call(conversation),
         )
 
     def stream(self) -> TokenStream:
@@ -163,13 +163,15 @@ class Language:
         runs = spell(blocks, self._dialect, thinking_open, self._tokenizer.control)
         return [token for run in runs for token in self._tokenizer.encode_pieces(run)] + self.stop_ids[:1]
 
-    def remember(self, blocks: Sequence[Block], ids: Sequence[int], prompt: Sequence[int] = ()) -> None:
+    def remember(
+        self, blocks: Sequence[Block], ids: Sequence[int], prompt: Sequence[int] = (), calls: bool = True
+    ) -> None:
         """Keep the tokens of a generated turn, so that a history that repeats its blocks renders to the same tokens.
 
         `blocks` are what the client was sent, with its tool-call ids; `ids` all tokens after the generation prefix;
-        `prompt` the tokens of the request, which tell apart turns that say the same.
+        `prompt` the tokens of the request, which tell apart turns that say the same; `calls`: it could call tools.
         """
-        self._echo.remember(blocks, ids, prompt)
+        self._echo.remember(blocks, ids, prompt, calls)
 
     def encode(self, text: str) -> list[int]:
         """Plain text to ids; control-token syntax in it stays text. Adds no begin or end token."""
@@ -178,6 +180,11 @@ class Language:
     def decode(self, ids: Sequence[int]) -> str:
         """Ids to text, control tokens included."""
         return self._tokenizer.decode(ids)
+
+
+def may_call(conversation: Conversation) -> bool:
+    """Whether an answer to it may be a call."""
+    return bool(conversation.tools) and conversation.tool_choice.mode != "none"
 
 
 def _placeholder(prediction: Prediction, text: str) -> Message:

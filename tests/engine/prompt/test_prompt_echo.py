@@ -118,6 +118,21 @@ def test_an_answer_that_was_cut_is_remembered_unless_inside_a_call(fresh: Langua
             assert following.tokens[: len(expected)] == expected, size
 
 
+def test_what_looks_like_half_a_call_is_text_where_nothing_can_be_called(models_dir: Path) -> None:
+    hybrid = Language.load(models_dir / "tiny-hybrid")
+    user = Message("user", (Text("go"),))
+    asked = Conversation((user,), thinking=False)
+    prompt = hybrid.render(asked).tokens
+    (opening,) = [t for t in range(hybrid.vocab_size) if hybrid.decode([t]) == "<tool_call>"]
+    words = hybrid.encode("some words that go on")
+    for place in range(len(words) + 1):
+        ids = [*words[:place], opening, *words[place:]]
+        blocks = blocks_of(hybrid, asked, ids)
+        hybrid.remember(blocks, ids, prompt, calls=False)
+        following = hybrid.render(Conversation((user, Message("assistant", tuple(blocks)), user), thinking=False))
+        assert following.tokens[: len(prompt) + len(ids)] == [*prompt, *ids]
+
+
 def test_spans_inside_a_remembered_turn_follow_its_blocks(models_dir: Path) -> None:
     hybrid = Language.load(models_dir / "tiny-hybrid")
     blocks = [Thinking("hm"), Text("Reading."), ToolCall("callA", "read", '{"path": "a"}')]
