@@ -17,6 +17,7 @@ from sides import Side
 from engine.bench.rows import Row, row, show
 
 CONTEXT = 128  # short, as in llama.cpp's own benchmark of generation
+PROFILED = 4  # steps of a round in which operations are timed
 
 
 def rows_of(pair: models.Pair, args: argparse.Namespace) -> list[Row]:
@@ -34,9 +35,10 @@ def rows_of(pair: models.Pair, args: argparse.Namespace) -> list[Row]:
 
     def ours(side: Side) -> dict[str, float]:
         speed = decode(side, "ours")
-        return speed | {"bound": side.ask({"op": "dram"})["gbs"] * 1e9 / pair.token_bytes}
+        speed["bound"] = side.ask({"op": "dram"})["gbs"] * 1e9 / pair.token_bytes
+        return speed | versus.shares(side.ask({"op": "profile", "steps": PROFILED}))
 
-    room = CONTEXT + steps * (rounds + 2)
+    room = CONTEXT + (steps + PROFILED) * (rounds + 2)
     flags = ("--dram", "--activations", args.activations)
     opened = {"ours": lambda: sides.ours(pair.directory, args.threads, room, *flags)}
     measures = {"ours": ours}
@@ -50,7 +52,15 @@ def rows_of(pair: models.Pair, args: argparse.Namespace) -> list[Row]:
     facts |= versus.note(python is not None)
     return [
         row(name, "tokens/s", samples["ours"], samples["theirs"], **facts),
-        row(f"{name}.bound", "tokens/s", samples["ours"], samples["bound"], bytes_per_token=pair.token_bytes, **facts),
+        row(
+            f"{name}.bound",
+            "tokens/s",
+            samples["ours"],
+            samples["bound"],
+            bytes_per_token=pair.token_bytes,
+            shares=versus.median_shares(samples),
+            **facts,
+        ),
     ]
 
 

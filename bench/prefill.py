@@ -31,7 +31,10 @@ def rows_of(pair: models.Pair, args: argparse.Namespace) -> list[Row]:
     def measure(side: Side, whose: str) -> dict[str, float]:
         due = [n for n in prompts if n <= LONG or rounds_of[side.pid] % 2] or [min(prompts)]  # the first only warms up
         rounds_of[side.pid] += 1
-        return {f"{whose}{n}": n / side.prefill(prompts[n])[0] for n in due}
+        made = {f"{whose}{n}": n / side.prefill(prompts[n])[0] for n in due}
+        if whose == "ours":
+            made |= versus.shares(side.ask({"op": "profile", "tokens": prompts[min(prompts)]}))
+        return made
 
     room = max(lengths) + 64
     opened = {"ours": lambda: sides.ours(pair.directory, args.threads, room, "--activations", args.activations)}
@@ -43,8 +46,16 @@ def rows_of(pair: models.Pair, args: argparse.Namespace) -> list[Row]:
     samples = versus.alternate(opened, measures, rounds, together)
     facts = {"threads": args.threads, "ubatch": args.ubatch, "loaded": "together" if together else "in turn"}
     facts |= versus.note(python is not None)
+    shares = {min(prompts): {"shares": versus.median_shares(samples)}}
     return [
-        row(f"prefill{n}.{pair.name}.{pair.format}", "tokens/s", samples[f"ours{n}"], samples[f"theirs{n}"], **facts)
+        row(
+            f"prefill{n}.{pair.name}.{pair.format}",
+            "tokens/s",
+            samples[f"ours{n}"],
+            samples[f"theirs{n}"],
+            **shares.get(n, {}),
+            **facts,
+        )
         for n in lengths
     ]
 

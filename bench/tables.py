@@ -45,6 +45,14 @@ def accuracy() -> str:
     return _markdown(heads, lines)
 
 
+def shares() -> str:
+    """Where our time goes, by row."""
+    rows = [entry for entry in kept() if entry["value"] is not None and entry.get("shares")]
+    groups = list(rows[0]["shares"]) if rows else []
+    lines = [[f"`{r['name'].removesuffix('.bound')}`", *(f"{r['shares'][g]:.0%}" for g in groups)] for r in rows]
+    return _markdown(["row", *groups], lines)
+
+
 def captions() -> str:
     """Every run the tables rest on: machine, commit, date."""
     rows = [entry for entry in kept() if entry["figure"] and entry["value"] is not None]
@@ -58,6 +66,7 @@ def captions() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     **{group: lambda group=group: goals(group) for group in GROUPS},  # type: ignore[misc]
     "accuracy": accuracy,
+    "shares": shares,
     "runs": captions,
 }
 

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import models
 import sides
@@ -20,6 +22,12 @@ from engine.bench.rows import Row, line
 Measure = Callable[[Side], dict[str, float]]
 TURNS = 3  # how often each side is loaded when both do not fit into memory at once
 SPARE_BYTES = 3 << 30
+GROUPS = {
+    "experts": ("experts", "expert_outputs", "combine"),
+    "matrices": ("linear", "embedding"),
+    "attention": ("attention", "write_kv", "rope_"),
+    "delta": ("delta_rule", "conv", "gated_rmsnorm"),
+}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +89,21 @@ def alternate(
                 for round_ in range(-(-rounds // TURNS) + 1):
                     take(name, side, round_ > 0)
     return samples
+
+
+def shares(profile: dict[str, Any]) -> dict[str, float]:
+    """Where the time of a step goes, in groups of operations, each as a share; see serve_ours.py."""
+    spent: dict[str, float] = dict.fromkeys((*GROUPS, "others"), 0.0)
+    for operation, seconds in profile["operations"].items():
+        kind = operation.split()[0]
+        spent[next((group for group, members in GROUPS.items() if kind in members), "others")] += seconds
+    spent["between"] = profile["seconds"] - sum(spent.values())
+    return {f"share.{group}": seconds / profile["seconds"] for group, seconds in spent.items()}
+
+
+def median_shares(samples: dict[str, list[float]]) -> dict[str, float]:
+    """Of all samples, as a field of a row."""
+    return {k.removeprefix("share."): round(median(v), 3) for k, v in samples.items() if k.startswith("share.")}
 
 
 def fit_together(pair: models.Pair) -> bool:
