@@ -27,7 +27,7 @@ def _worker(arguments: Sequence[str]) -> int:
 
 
 def _plan(arguments: Sequence[str]) -> int:
-    from engine.memory.planner import main
+    from engine.memory.plan_command import main
 
     return main(list(arguments))
 

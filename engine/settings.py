@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
+from engine.memory.amounts import parse_bytes, parse_tokens
 from engine.memory.options import ACTIVATIONS
-from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES, parse_bytes, parse_tokens
+from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES
 
 MIN_KV_TOKENS = 256
 MAX_THREADS = 256  # of the kernels' pool

@@ -19,10 +19,11 @@ from engine.cache.checkpoints import CheckpointStore
 from engine.cache.hibernate import Disk
 from engine.cache.radix import RadixCache
 from engine.errors import DoesNotFit, FtError
+from engine.memory.amounts import parse_bytes, parse_tokens
 from engine.memory.hardware import physical_cores
 from engine.memory.options import ACTIVATIONS, Options
 from engine.memory.plan import Plan, Settings
-from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES, parse_bytes, parse_tokens, plan_model
+from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES, plan_model
 from engine.memory.pools import Pools
 from engine.protocol import VERSION, Decoder, encode
 from engine.scheduler.loop import Limits, Scheduler

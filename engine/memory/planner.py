@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.errors import BadRequest, FtError, NotFound, Unsupported
+from engine.errors import BadRequest, Unsupported
 from engine.memory.geometry import Geometry
 from engine.memory.hardware import Hardware, read_hardware
 from engine.memory.plan import Plan, Settings, size_text
@@ -48,24 +45,6 @@ def plan_model(directory: Path | str, settings: Settings, hardware: Hardware | N
     return plan(hardware or read_hardware(), geometry, settings, manifest.name, manifest.kv_dtype or "bf16")
 
 
-def parse_tokens(text: str) -> int:
-    """A token count: "65536", "64k", "1m" (k = 1024). Raises ValueError on anything else and below 1."""
-    number, unit = (text[:-1], text[-1].lower()) if text[-1:].isalpha() else (text, "")
-    tokens = int(number) * {"": 1, "k": 1024, "m": 1024 * 1024}.get(unit, 0)
-    if tokens < 1:
-        raise ValueError(f"{text!r} is no token count")
-    return tokens
-
-
-def parse_bytes(text: str) -> int:
-    """A size: "4096", "512m", "8g", "1.5g" (powers of 1024). Raises ValueError on anything else and below 1."""
-    number, unit = (text[:-1], text[-1].lower()) if text[-1:].isalpha() else (text, "")
-    scale = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}.get(unit)
-    if scale is None or not number.replace(".", "", 1).isdecimal() or int(float(number) * (1 << scale)) < 1:
-        raise ValueError(f"{text!r} is no size such as 512m or 8g")
-    return int(float(number) * (1 << scale))
-
-
 def _checked(settings: Settings, kv_dtype: str) -> Settings:
     dtype = settings.kv_dtype or kv_dtype
     if dtype not in KV_VALUE_BYTES:
@@ -83,7 +62,8 @@ def _checked(settings: Settings, kv_dtype: str) -> Settings:
 
 def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: str) -> Plan:
     kv_dtype = settings.kv_dtype or "bf16"
-    token_bytes = geometry.kv_values_per_token * KV_VALUE_BYTES[kv_dtype]
+    # without attention a page holds nothing, but the cache still counts tokens in pages
+    token_bytes = max(1, geometry.kv_values_per_token * KV_VALUE_BYTES[kv_dtype])
     experts = _experts(geometry, settings)
     slot_bytes = aligned(geometry.expert_bytes) if experts.slots else 0
     cell_bytes = aligned(max(geometry.state_layer_bytes, default=0))
@@ -287,59 +267,3 @@ def _ceil(a: int, b: int) -> int:
 
 def _round_up(a: int, b: int) -> int:
     return _ceil(a, b) * b
-
-
-def main(argv: list[str]) -> int:
-    """`engine plan`: print the plan. Returns 0 when it fits, 5 when not or when the model is broken, 3 when absent."""
-    args = _parser().parse_args(argv)
-    try:
-        directory = Path(args.model) if "/" in args.model else args.models_dir / args.model
-        if not directory.is_dir():
-            raise NotFound(f"There is no model {args.model!r} in {args.models_dir}.", "ft models ls")
-        settings = Settings(
-            kv_tokens=args.kv,
-            kv_dtype=args.kv_dtype,
-            moe_backend=args.moe_backend,
-            moe_slots=args.moe_slots,
-            device=args.device,
-            host_memory=args.host_memory,
-            device_memory=args.device_memory,
-            max_running=args.max_running_requests,
-            chunk_tokens=args.chunk_tokens,
-        )
-        made = plan_model(directory, settings)
-    except FtError as error:
-        if args.json:
-            print(json.dumps({"error": {"code": error.code, "message": error.message, "fix": error.hint}}))
-        print(f"{error.message}\n{error.hint}", file=sys.stderr)
-        return 3 if isinstance(error, NotFound) else 5
-    print(json.dumps(made.to_json()) if args.json else _table(made))
-    if not made.fits and not args.json:
-        print("\n".join([made.verdict, *made.ways_out]), file=sys.stderr)
-    return 0 if made.fits else 5
-
-
-def _table(made: Plan) -> str:
-    rows = [f"{name:<12}{size_text(size):>12}" for name, size in made.tenants.items() if size]
-    rows += [
-        f"{'total':<12}{size_text(made.total_bytes):>12}",
-        f"{'available':<12}{size_text(made.available_bytes):>12}",
-    ]
-    return "\n".join([*rows, made.verdict])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="engine plan", description="What serving a model takes, and whether it fits.")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--models-dir", type=Path, default=Path())
-    parser.add_argument("--kv", type=parse_tokens, metavar="TOKENS")
-    parser.add_argument("--kv-dtype", choices=sorted(KV_VALUE_BYTES))
-    parser.add_argument("--moe-backend", choices=BACKENDS, default="auto")
-    parser.add_argument("--moe-slots", type=int)
-    parser.add_argument("--device", choices=DEVICES, default="cpu")
-    parser.add_argument("--host-memory", type=parse_bytes, metavar="BYTES")
-    parser.add_argument("--device-memory", type=parse_bytes, metavar="BYTES")
-    parser.add_argument("--max-running-requests", type=int, default=Settings().max_running)
-    parser.add_argument("--chunk-tokens", type=int, default=Settings().chunk_tokens)
-    parser.add_argument("--json", action="store_true")
-    return parser

@@ -10,9 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.memory.amounts import parse_bytes
 from engine.memory.hardware import Hardware, read_hardware
 from engine.memory.plan import Settings, size_text
-from engine.memory.planner import parse_bytes, plan
+from engine.memory.planner import plan
 from engine.weights.catalogue import KnownModel, known_models
 from engine.weights.show import print_json
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import BadRequest, DoesNotFit, Unsupported
-from engine.memory import planner
+from engine.memory import amounts, planner
 from engine.memory.geometry import Geometry
 from engine.memory.hardware import Hardware, read_hardware
 from engine.memory.plan import Settings, build_pools
@@ -34,6 +34,7 @@ TOY = Geometry(
     max_window_tokens=65536,
 )
 HYBRID = replace(TOY, attention_layers=10, state_layer_bytes=(2_200_000,) * 20)
+LINEAR = replace(TOY, attention_layers=0, state_layer_bytes=(2_200_000,) * 30)
 
 
 def make(available=16 * GIB, geometry=TOY, **settings):
@@ -65,6 +66,15 @@ def test_asked_for_kv_is_honoured_or_refused(tokens, geometry):
     assert not refused.fits and refused.kv_tokens == 50_000_000
     with pytest.raises(DoesNotFit):
         refused.require()
+
+
+def test_without_attention_tokens_are_counted_in_pages_that_cost_next_to_nothing():
+    plan = make(geometry=LINEAR)
+    assert plan.fits and plan.kv_tokens == plan.window_tokens == 65536
+    assert plan.tenants["kv"] < 65536 * 128 and plan.tenants["state"] >= plan.states * LINEAR.state_bytes
+    assert build_pools(plan).pages.capacity * plan.page_tokens >= 65536
+    refused = make(available=GIB, geometry=LINEAR, kv_tokens=1000)
+    assert not refused.fits and len(refused.ways_out) == 3
 
 
 def test_a_refusal_has_the_shortfall_and_three_ways_that_work():
@@ -196,17 +206,17 @@ def test_a_devices_memory_is_never_exceeded_by_a_plan_that_fits(memory, kv, hybr
 
 def test_parse_bytes():
     sizes = ("4096", "512k", "3m", "8g", "1.5G")
-    assert [planner.parse_bytes(t) for t in sizes] == [4096, 512 << 10, 3 << 20, 8 << 30, 3 << 29]
+    assert [amounts.parse_bytes(t) for t in sizes] == [4096, 512 << 10, 3 << 20, 8 << 30, 3 << 29]
     for wrong in ("", "g", "0", "-4", "8x", "1e9", "1.2.3m"):
         with pytest.raises(ValueError):
-            planner.parse_bytes(wrong)
+            amounts.parse_bytes(wrong)
 
 
 def test_parse_tokens():
-    assert [planner.parse_tokens(t) for t in ("1", "64k", "64K", "2m")] == [1, 65536, 65536, 2 << 20]
+    assert [amounts.parse_tokens(t) for t in ("1", "64k", "64K", "2m")] == [1, 65536, 65536, 2 << 20]
     for wrong in ("", "k", "0", "-4", "64q", "6.5k", "64kk"):
         with pytest.raises(ValueError):
-            planner.parse_tokens(wrong)
+            amounts.parse_tokens(wrong)
 
 
 def test_hardware_reads_the_smallest_bound(tmp_path):
@@ -257,7 +267,7 @@ def model_dir(tmp_path):
 
 
 def plan_command(model_dir, *args, **kwargs):
-    code = "import sys; from engine.memory import planner; rc = planner.main(sys.argv[1:]);"
+    code = "import sys; from engine.memory import plan_command; rc = plan_command.main(sys.argv[1:]);"
     code += "assert 'torch' not in sys.modules and 'numpy' not in sys.modules; sys.exit(rc)"
     argv = [sys.executable, "-c", code, "--models-dir", str(model_dir.parent), "--json", *args]
     return subprocess.run(argv, capture_output=True, text=True, **kwargs)
