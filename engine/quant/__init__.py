@@ -32,6 +32,9 @@ class Format(Protocol):
     def dequantise(self, codes: Any) -> Floats:
         """Codes -> [n, k] fp32, exactly the represented values."""
 
+    def fault(self, codes: Any) -> str:
+        """What in the codes stands for no number, or is not read by the kernels as `dequantise` reads it; empty when nothing is."""
+
     def lay(self, codes: Any) -> Bytes:
         """Codes -> kernel layout. Rows are filled up with zeros to a multiple of 16."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +28,7 @@ _E2M1_THRESHOLDS, _E4M3_THRESHOLDS = _thresholds(_E2M1_MAGNITUDES), _thresholds(
 
 E2M1 = np.concatenate([_E2M1_MAGNITUDES, -_E2M1_MAGNITUDES])  # value of each 4-bit code
 E4M3 = np.concatenate([_E4M3_MAGNITUDES, [np.nan], -_E4M3_MAGNITUDES, [np.nan]]).astype(np.float32)  # of each byte
+_E4M3_NAN = np.uint8(0x7F)  # of either sign
 E2M1_MAX, E4M3_MAX = np.float32(6), np.float32(448)
 
 
@@ -39,6 +42,16 @@ def to_e4m3(values: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Codes 0…255, never a NaN for a number. The sign bit is kept, also that of values which round to zero."""
     codes = np.searchsorted(_E4M3_THRESHOLDS, np.abs(values), side="right").astype(np.uint8)
     return codes | (np.signbit(values).astype(np.uint8) << np.uint8(7))
+
+
+def fault(scales: NDArray[Any]) -> str:
+    """For a format's `fault`: what is wrong with scales in floating point."""
+    return "" if np.isfinite(scales).all() else "a scale that is no finite number"
+
+
+def has_nan(codes: NDArray[np.uint8]) -> bool:
+    """Of E4M3 bytes."""
+    return bool(((codes & _E4M3_NAN) == _E4M3_NAN).any())
 
 
 def ratio(values: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:

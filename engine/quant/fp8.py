@@ -32,6 +32,10 @@ def dequantise(codes: Codes) -> NDArray[np.float32]:
     return values.reshape(values.shape[0], -1)
 
 
+def fault(codes: Codes) -> str:
+    return _small.fault(codes[0]) or ("a NaN" if _small.has_nan(codes[1]) else "")
+
+
 def lay(codes: Codes) -> NDArray[np.uint8]:
     scales, quants = codes
     rows = -len(scales) % _grid.GROUP

@@ -12,7 +12,7 @@ from . import _grid, _small
 
 FORMAT = "mxfp4"
 BLOCK_BYTES = _grid.CODES_4BIT_BYTES + _grid.GROUP
-_BIAS, _LARGEST_E2M1_EXPONENT = 127, 2
+_BIAS, _LARGEST_E2M1_EXPONENT, _NAN = 127, 2, 255
 
 Codes = tuple[NDArray[np.uint8], NDArray[np.uint8]]  # scales [n, k / 32], codes 0…15 [n, k / 32, 32]
 
@@ -32,6 +32,10 @@ def dequantise(codes: Codes) -> NDArray[np.float32]:
     scales, quants = codes
     values: NDArray[np.float32] = np.ldexp(_small.E2M1[quants], scales.astype(np.int32)[..., None] - _BIAS)
     return values.reshape(values.shape[0], -1)
+
+
+def fault(codes: Codes) -> str:
+    return "a scale that is NaN" if (codes[0] == _NAN).any() else ""
 
 
 def lay(codes: Codes) -> NDArray[np.uint8]:

@@ -38,6 +38,10 @@ def dequantise(codes: Codes) -> NDArray[np.float32]:
     return values.reshape(values.shape[0], -1)
 
 
+def fault(codes: Codes) -> str:
+    return _small.fault(codes[0]) or ("a scale that is NaN" if _small.has_nan(codes[1]) else "")
+
+
 def lay(codes: Codes) -> NDArray[np.uint8]:
     row, scales, quants = codes
     n, sixteens = scales.shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _grid
+from . import _grid, _small
 
 FORMAT = "q4_0"
 BLOCK_BYTES = _grid.CODES_4BIT_BYTES + 2 * _grid.GROUP
@@ -31,6 +31,10 @@ def dequantise(codes: Codes) -> NDArray[np.float32]:
     scales, quants = codes
     values = scales.astype(np.float32)[..., None] * (quants.astype(np.float32) - 8)
     return values.reshape(values.shape[0], -1)
+
+
+def fault(codes: Codes) -> str:
+    return _small.fault(codes[0])
 
 
 def lay(codes: Codes) -> NDArray[np.uint8]:

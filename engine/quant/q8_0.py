@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _grid
+from . import _grid, _small
 
 FORMAT = "q8_0"
 BLOCK_BYTES = 2 * _grid.GROUP + _grid.GROUP * _grid.BLOCK
@@ -31,6 +31,11 @@ def dequantise(codes: Codes) -> NDArray[np.float32]:
     scales, quants = codes
     values = scales.astype(np.float32)[..., None] * quants.astype(np.float32)
     return values.reshape(values.shape[0], -1)
+
+
+def fault(codes: Codes) -> str:
+    scales, quants = codes
+    return _small.fault(scales) or ("the code -128, which no quantiser makes" if (quants == -128).any() else "")
 
 
 def lay(codes: Codes) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from engine.errors import Unsupported, WeightsError
 from engine.weights import gguf_blocks
 from engine.weights.gguf_config import config_of, layout_of
 from engine.weights.gguf_names import LAYOUTS, ROPE_FACTORS, Place, places
-from engine.weights.quantised import Matrix
+from engine.weights.quantised import Matrix, sound
 
 _MAGIC = b"GGUF"
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -55,6 +55,7 @@ class GgufSource:
             matrix = gguf_blocks.decode(data, tensor.tensor_type, self._scale(place))
         except (NotImplementedError, ValueError) as error:
             raise WeightsError(f"{self._path}: {tensor.name} cannot be dequantised ({error}).") from error
+        matrix = sound(matrix, self._path, tensor.name, place.expert)
         return matrix if place.fix is None else place.fix(matrix)
 
     def read_expert(self, name: str, expert: int) -> Matrix:

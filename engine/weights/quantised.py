@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.errors import WeightsError
 from engine.kernels.contract import Ops
 from engine.quant import formats
 
@@ -47,6 +49,17 @@ class Quantised:
 
 
 Matrix = torch.Tensor | Quantised
+
+
+def sound(matrix: Matrix, path: Path, name: str, expert: int = -1) -> Matrix:
+    """The matrix, read from tensor `name` of file `path`, or from that expert of a stack. Raises WeightsError when its codes hold
+    something that is no number, or that kernels would read as another one."""
+    if isinstance(matrix, Quantised) and (fault := formats()[matrix.format].fault(matrix.codes)):
+        raise WeightsError(
+            f"{path}: {name}{f', expert {expert}' if expert >= 0 else ''} ({matrix.format}) holds {fault}.",
+            "Get the file again from its source; if it is the same, quantise the model again.",
+        )
+    return matrix
 
 
 def join(parts: Sequence[Matrix]) -> Matrix:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from engine.errors import WeightsError
 from engine.weights import published
 from engine.weights.config import read_config
-from engine.weights.quantised import Matrix
+from engine.weights.quantised import Matrix, sound
 
 _INDEX = "model.safetensors.index.json"
 _MULTIMODAL_PREFIX = "model.language_model."
@@ -56,7 +56,7 @@ class SafetensorsSource:
         if name not in self._names:
             raise KeyError(name)
         if stored := self._quantised.get(name):
-            return published.read(stored, self._stored, self._block)
+            return sound(published.read(stored, self._stored, self._block), self._where[stored.parts[0]][0], name)
         return self._checked(name, self._stored(name))
 
     def read_expert(self, name: str, expert: int) -> Matrix:
@@ -66,7 +66,7 @@ class SafetensorsSource:
             return tensor
 
         if stored := self._quantised.get(name):
-            return published.read(stored, part, self._block)
+            return sound(published.read(stored, part, self._block), self._where[stored.parts[0]][0], name, expert)
         return self._checked(name, part(name))
 
     def kind(self, name: str) -> str:

@@ -114,6 +114,33 @@ def qwen3_moe(path: Path, type_: gguf.GGMLQuantizationType, shards: int = 1) -> 
     return stacks["gate"].reshape(8, 256, -1)
 
 
+@pytest.mark.parametrize(
+    ("type_", "at", "code", "fault"),
+    [
+        (Q.Q8_0, slice(2, 3), 0x80, "the code -128, which no quantiser makes"),
+        (Q.Q8_0, slice(0, 2), 0x7C, "a scale that is no finite number"),
+        (Q.Q4_0, slice(0, 2), 0xFF, "a scale that is no finite number"),
+        (Q.MXFP4, slice(0, 1), 0xFF, "a scale that is NaN"),
+    ],
+)
+def test_codes_that_are_no_numbers_are_refused_by_name(
+    tmp_path: Path, type_: gguf.GGMLQuantizationType, at: slice, code: int, fault: str
+) -> None:
+    good = qwen3_moe(tmp_path / "m.gguf", type_)
+    bad = good.copy()
+    bad[5, 17, at] = code
+    whole = (tmp_path / "m.gguf").read_bytes()
+    assert whole.count(good.tobytes()) == 1
+    (tmp_path / "bad.gguf").write_bytes(whole.replace(good.tobytes(), bad.tobytes()))
+    name = "model.layers.0.mlp.experts.{}.gate_proj.weight"
+    source = GgufSource(tmp_path / "bad.gguf")
+    source.read(name.format(4))
+    with pytest.raises(WeightsError) as refused:
+        source.read(name.format(5))
+    told = f"{tmp_path / 'bad.gguf'}: blk.0.ffn_gate_exps.weight, expert 5 ({EXACT[type_]}) holds {fault}."
+    assert refused.value.message == told
+
+
 def map_of(source: GgufSource) -> WeightMap:
     return weight_map_of(source.config)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,41 @@ def test_rows_of_a_quantised_matrix_move_without_a_change(tmp_path: Path) -> Non
     assert isinstance(mixed, torch.Tensor)
     assert torch.equal(mixed[:6], a.float())
     assert format_of(a) == "fp8"
+
+
+E4M3_NAN = torch.tensor(float("nan")).to(torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "nan"),
+    [
+        ("mxfp4", "a.weight_scales", 255),
+        ("nvfp4", "a.weight_scale", E4M3_NAN),
+        ("nvfp4", "a.weight_scale_2", float("inf")),
+        ("fp8", "a.weight", E4M3_NAN),
+        ("fp8", "a.weight_scale_inv", float("nan")),
+    ],
+)
+def test_what_is_no_number_is_refused_by_name(tmp_path: Path, format: str, name: str, nan: object) -> None:
+    tensors = {
+        "mxfp4": {
+            "a.weight_blocks": random_bytes(4, 40, 2, 16),
+            "a.weight_scales": random_bytes(4, 40, 2, low=100, high=140),
+        },
+        "nvfp4": {
+            "a.weight": random_bytes(4, 40, 32),
+            "a.weight_scale": e4m3(4, 40, 4, seed=2),
+            "a.weight_scale_2": torch.rand(4) + 1,
+        },
+        "fp8": {"a.weight": e4m3(4, 40, 64, seed=4), "a.weight_scale_inv": torch.rand(4, 1, 1)},
+    }[format]
+    save(tmp_path, tensors).read_expert("a.weight", 3)
+    tensors[name][3].view(-1)[0] = nan
+    source = save(tmp_path, tensors)
+    source.read_expert("a.weight", 2)
+    file = re.escape(str(tmp_path / "model.safetensors"))
+    with pytest.raises(WeightsError, match=rf"^{file}: a\.weight, expert 3 \({format}\) holds a "):
+        source.read_expert("a.weight", 3)
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
