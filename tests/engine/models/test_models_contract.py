@@ -15,6 +15,8 @@ from engine.runner.load import Loaded
 from engine.scheduler.step import SampleSpec, Slice
 
 NOBODY: Callable[[], Set[int]] = frozenset
+# Both sides compute in fp32; on hybrids with random decays, ours was seen to differ from float64 by 0.7e-4 and theirs by 1.5e-4.
+FP32_ERROR = 3e-4
 
 
 class Sequence:
@@ -90,7 +92,7 @@ def test_prefill_logits_are_those_of_transformers(checkpoint, exact, kernels):
         expected = checkpoint.oracle(input_ids=torch.tensor([tokens])).logits[0]
     model = exact if kernels == "cpu" else checkpoint.load("exact", kernels)
     assert expected.std() > 0.3, "the oracle's logits are too small for the comparison to mean anything"
-    torch.testing.assert_close(alone(model, tokens, [100]), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(alone(model, tokens, [100]), expected, atol=FP32_ERROR, rtol=0)
 
 
 def test_greedy_tokens_are_those_of_transformers(checkpoint, exact):

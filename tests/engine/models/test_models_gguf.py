@@ -18,7 +18,7 @@ from engine.memory.planner import plan_model
 from engine.runner.load import Loaded, load
 from engine.weights.convert import ModelFacts, convert
 from engine.weights.gguf import GgufSource
-from tests.engine.models.test_models_contract import alone
+from tests.engine.models.test_models_contract import FP32_ERROR, alone
 
 ARCHS = {
     "llama": "llama",
@@ -189,4 +189,4 @@ def test_a_gguf_file_computes_what_the_checkpoint_computes(checkpoint, arch, tmp
     for name in HYBRIDS if arch in HYBRIDS else [arch]:
         write(tmp_path / "m.gguf", checkpoint.oracle, name)
         loaded = served(GgufSource(tmp_path / "m.gguf"), tmp_path / name)
-        torch.testing.assert_close(alone(loaded, tokens, [60]), expected, atol=1e-4, rtol=0)
+        torch.testing.assert_close(alone(loaded, tokens, [60]), expected, atol=FP32_ERROR, rtol=0)

@@ -12,7 +12,7 @@ import torch
 from engine.errors import Unsupported, WeightsError
 from engine.quant import formats
 from engine.weights.choice import KEEP, choose
-from engine.weights.convert import weight_map_of
+from engine.weights.convert import expert_of, weight_map_of
 from engine.weights.gguf import GgufSource
 from engine.weights.gguf_blocks import decode, kind
 from engine.weights.map import DenseTensor, LayerExperts, WeightMap
@@ -75,8 +75,10 @@ def test_inputs_move_in_whole_blocks_or_become_floats(type_: gguf.GGMLQuantizati
     assert torch.equal(torn, matrix.float()[:, torch.from_numpy(odd)])
 
 
-def qwen3_moe(path: Path, type_: gguf.GGMLQuantizationType, shards: int = 1) -> np.ndarray:
-    """One layer of eight experts; returns the bytes of the gate stack."""
+def qwen3_moe(
+    path: Path, type_: gguf.GGMLQuantizationType, shards: int = 1, scales: dict[str, np.ndarray] | None = None
+) -> np.ndarray:
+    """One layer of eight experts, with `scales` [8] beside its stacks; returns the bytes of the gate stack."""
     writer = gguf.GGUFWriter(path, "qwen3moe", split_max_tensors=4 if shards > 1 else 0, small_first_shard=False)
     writer.add_context_length(64)
     writer.add_embedding_length(256)
@@ -107,6 +109,8 @@ def qwen3_moe(path: Path, type_: gguf.GGMLQuantizationType, shards: int = 1) -> 
     stacks = {part: rows(type_, 8 * 256, 256, seed=i) for i, part in enumerate(("gate", "up", "down"))}
     for part, data in stacks.items():
         writer.add_tensor(f"blk.0.ffn_{part}_exps.weight", data.reshape(8, 256, -1), raw_dtype=type_)
+    for part, scale in (scales or {}).items():
+        writer.add_tensor(f"blk.0.ffn_{part}_exps.scale", scale)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -153,6 +157,26 @@ def test_stacked_experts_have_a_name_each(tmp_path: Path, type_: gguf.GGMLQuanti
         name = f"model.layers.0.mlp.experts.{expert}.gate_proj.weight"
         expected = gguf.quants.dequantize(gate[expert], type_)
         assert np.array_equal(source.read(name).float().numpy(), expected)
+
+
+def test_every_expert_of_an_nvfp4_stack_has_its_own_scale(tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    scales = {part: random.uniform(0.5, 2, 8).astype(np.float32) for part in ("gate", "up", "down")}
+    qwen3_moe(tmp_path / "m.gguf", Q.NVFP4, scales=scales)
+    source = GgufSource(tmp_path / "m.gguf")
+    (layer,) = map_of(source).experts
+    for expert in (0, 5):
+        made = expert_of(source, layer, expert)
+        gate, up, down = (
+            torch.from_numpy(
+                scales[part][expert] * gguf.quants.dequantize(rows(Q.NVFP4, 8 * 256, 256, seed=i), Q.NVFP4)
+            ).view(8, 256, 256)[expert]
+            for i, part in enumerate(("gate", "up", "down"))
+        )
+        assert isinstance(made.gate_up, Quantised)
+        assert isinstance(made.down, Quantised)
+        assert torch.equal(made.gate_up.float(), torch.cat([gate, up]))
+        assert torch.equal(made.down.float(), down)
 
 
 def test_what_is_kept_and_what_is_rounded_is_said(tmp_path: Path) -> None:
