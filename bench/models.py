@@ -66,6 +66,7 @@ def pair(name: str, shape: Shape, format: str, work: Path, keep: bool) -> Iterat
         if not made.gguf.exists():
             part = made.gguf.with_suffix(".part")
             peer_models.write(part, shape, format)
+            remove(made.directory)  # imported from another file
             part.rename(made.gguf)
         if not made.directory.exists():
             _import(made.gguf, work, model, format)

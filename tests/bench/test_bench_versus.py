@@ -74,6 +74,19 @@ def test_random_models_are_whole_and_of_the_stated_size(shape: str, format: str,
             assert 0.3 * expected.std < float(np.std(values)) < 4 * expected.std
 
 
+def test_both_engines_get_the_same_file(tmp_path: Path) -> None:
+    import models
+
+    shape, imports = models.SHAPES["tiny-a"], []
+    for kept in ("neither", "both", "directory"):
+        if kept == "directory":
+            (tmp_path / "tiny-a-mxfp4.gguf").unlink()
+        with models.pair("tiny-a", shape, "mxfp4", tmp_path, keep=True) as made:
+            imports.append((made.directory / "ftw.json").stat().st_ino)
+    assert imports[0] == imports[1]
+    assert (made.directory / "ftw.json").stat().st_mtime_ns > made.gguf.stat().st_mtime_ns
+
+
 def test_bytes_of_a_token_are_those_of_its_experts() -> None:
     import peer_models
 
