@@ -1,15 +1,66 @@
 // Causal attention over paged keys and values. Keys are taken in blocks of 32 at absolute positions; the online softmax
 // starts afresh every 512 keys and the parts are merged in order. Both grids depend on positions alone, so neither the
 // chunking of a prompt, nor its neighbours in a batch, nor the number of threads can change a row's bits.
+//
+// Where keys and values are kept as bf16 and activations are bf16 too, queries and probabilities are rounded to bf16 and
+// multiplied in pairs, as tile.h has it: two neighbouring values of a head in scores, two neighbouring keys in the sum of
+// values. Otherwise everything is fp32. `Pairs` says which.
 
 constexpr int64_t kKeys = 32;
 constexpr int64_t kPart = 512;
 #ifdef __AVX512F__
-constexpr int kTogether = 4;  // queries that share each loaded key or value vector
-constexpr int kColumns = 4;   // vectors of a head's output held in registers
+template <bool Pairs>
+constexpr int kTogether = Pairs ? 8 : 4;  // queries that share each loaded key or value vector
+template <bool Pairs>
+constexpr int kColumns = Pairs ? 2 : 4;  // vectors of a head's output held in registers
 #else
+template <bool>
 constexpr int kTogether = 2;
+template <bool>
 constexpr int kColumns = 2;
+#endif
+
+// What one step along a reduction multiplies: a value, or a pair of bf16 in 32 bits.
+template <bool Pairs>
+constexpr int kStep = Pairs ? 2 : 1;
+
+FT_INLINE W pairs_of(I bits) {
+#ifdef FT_DOT
+  return {bits.v};
+#else
+  return {low_half(bits), high_half(bits)};
+#endif
+}
+template <bool Pairs>
+FT_INLINE auto load_step(const float* from) {
+  if constexpr (Pairs)
+    return pairs_of(load_bits(from));
+  else
+    return load(from);
+}
+
+template <int N, int C>
+FT_INLINE void accumulate(V (&sums)[N][C], const V (&values)[C], const float* const (&x)[N], int64_t at) {
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    V xv = set1(x[n][at]);
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) sums[n][c] = fma(xv, values[c], sums[n][c]);
+  }
+}
+
+// Sixteen values as the other side of a product takes them.
+template <bool Pairs>
+struct Factor {
+  using Type = float;
+};
+template <>
+struct Factor<true> {
+  using Type = X;
+};
+FT_INLINE void store_factor(float* to, V v, bool round) { store(to, round ? round_bf16(v) : v); }
+#ifdef FT_DOT
+FT_INLINE void store_factor(X* to, V v, bool) { _mm256_storeu_si256((__m256i*)to, bf16_bits(v)); }
 #endif
 
 FT_INLINE uint8_t* kv_at(const Batch& b, int64_t layer, int64_t seq, int64_t pos, int64_t which, int64_t head, int64_t heads,
@@ -89,14 +140,23 @@ struct Attention {
 
 FT_INLINE int64_t first_key(int64_t position, int64_t window) { return window == 0 || position < window ? 0 : position + 1 - window; }
 
-// Working memory of one task for `count` (row, head) queries.
+// Working memory of one task for `count` (row, head) queries. `keys_t` is [steps of a head][kKeys] and `values` is [steps of
+// a block][padded], each of 32 bits; `q` and `p` are factors of the products.
 struct Work {
-  float *keys, *keys_t, *values, *q, *acc, *total, *p, *m, *l, *total_m, *total_l;
+  float *keys, *keys_t, *values, *q, *acc, *total, *scores, *p, *m, *l, *total_m, *total_l;
   int64_t *position, *start, *active;
+  // The next block, of 64 * padded bytes each: asked for while this one is computed, two lines a step, because hardware
+  // prefetchers stop at every 4 KiB and work fills the window that would hide the misses. Where there is none: what is cached.
+  const uint8_t *next_keys, *next_values;
 };
 
+FT_INLINE void ask_for(const uint8_t* lines) {
+  _mm_prefetch((const char*)lines, _MM_HINT_T1);
+  _mm_prefetch((const char*)lines + 64, _MM_HINT_T1);
+}
+
 FT_INLINE int64_t work_bytes(int64_t count, int64_t padded) {
-  return (3 * kKeys * padded + 3 * count * padded + count * kKeys + 4 * count) * 4 + 3 * count * 8 + 64;
+  return (3 * kKeys * padded + 3 * count * padded + 2 * count * kKeys + 4 * count) * 4 + 3 * count * 8 + 64;
 }
 
 FT_INLINE Work lay_out(void* memory, int64_t count, int64_t padded) {
@@ -113,6 +173,7 @@ FT_INLINE Work lay_out(void* memory, int64_t count, int64_t padded) {
   w.q = take(count * padded);
   w.acc = take(count * padded);
   w.total = take(count * padded);
+  w.scores = take(count * kKeys);
   w.p = take(count * kKeys);
   w.m = take(count);
   w.l = take(count);
@@ -121,6 +182,7 @@ FT_INLINE Work lay_out(void* memory, int64_t count, int64_t padded) {
   w.position = (int64_t*)(((uintptr_t)at + 7) / 8 * 8);
   w.start = w.position + count;
   w.active = w.start + count;
+  w.next_keys = w.next_values = (const uint8_t*)w.keys_t;
   return w;
 }
 
@@ -138,116 +200,192 @@ FT_INLINE void load_vector(const uint8_t* from, bool bf16, int64_t dim, float* o
   }
 }
 
+// Sixteen bf16 of each of two keys, side by side.
+FT_INLINE void interleave(const uint16_t* even, const uint16_t* odd, float* out) {
+  __m256i a = _mm256_loadu_si256((const __m256i*)even), b = _mm256_loadu_si256((const __m256i*)odd);
+  __m256i low = _mm256_unpacklo_epi16(a, b), high = _mm256_unpackhi_epi16(a, b);
+  _mm256_storeu_si256((__m256i*)out, _mm256_permute2x128_si256(low, high, 0x20));
+  _mm256_storeu_si256((__m256i*)out + 1, _mm256_permute2x128_si256(low, high, 0x31));
+}
+
+// A block whose keys, and values, lie `dim` values apart.
+static __attribute__((noinline)) void load_pairs(const uint16_t* keys, const uint16_t* values, int64_t dim, float* keys_t,
+                                                 float* pairs) {
+  for (int64_t d = 0; d < dim / 2; d += 8) {
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < kKeys; j += 8) transpose8((const float*)(keys + j * dim) + d, dim / 2, keys_t + d * kKeys + j, kKeys);
+  }
+  for (int64_t j = 0; j < kKeys; j += 2)
+    for (int64_t i = 0; i < dim; i += 16) interleave(values + j * dim + i, values + (j + 1) * dim + i, pairs + j / 2 * dim + i);
+}
+
 // Keys before `low` are seen by no row of the span; their pages may have been given away.
+template <bool Pairs>
 static void load_keys(const Attention& a, int64_t seq, int64_t head, int64_t begin, int64_t low, int64_t end, Work& w) {
+  auto find = [&](int64_t position, int64_t which) { return kv_at(a.b, a.layer, seq, position, which, head, a.kv_heads, a.dim); };
+  w.next_keys = w.next_values = (const uint8_t*)w.keys_t;
+  if constexpr (Pairs) {
+    const bool in_one_page = a.dim == a.padded && a.b.page_tokens % kKeys == 0;
+    if (in_one_page && begin + 2 * kKeys <= end) {
+      w.next_keys = find(begin + kKeys, 0);
+      w.next_values = find(begin + kKeys, 1);
+    }
+    if (in_one_page && begin >= low && begin + kKeys <= end)
+      return load_pairs((const uint16_t*)find(begin, 0), (const uint16_t*)find(begin, 1), a.dim, w.keys_t, w.values);
+  }
+  float* values = Pairs ? w.keys + kKeys * a.padded / 2 : w.values;
   for (int64_t j = 0; j < kKeys; ++j) {
-    if (begin + j >= low && begin + j < end) {
-      load_vector(kv_at(a.b, a.layer, seq, begin + j, 0, head, a.kv_heads, a.dim), a.b.kv_bf16, a.dim, w.keys + j * a.padded);
-      load_vector(kv_at(a.b, a.layer, seq, begin + j, 1, head, a.kv_heads, a.dim), a.b.kv_bf16, a.dim, w.values + j * a.padded);
+    const bool seen = begin + j >= low && begin + j < end;
+    if constexpr (Pairs) {
+      uint16_t *key = (uint16_t*)w.keys + j * a.padded, *value = (uint16_t*)values + j * a.padded;
+      for (int64_t i = 0; i < a.padded; ++i) key[i] = value[i] = 0;
+      if (!seen) continue;
+      __builtin_memcpy(key, find(begin + j, 0), a.dim * sizeof(uint16_t));
+      __builtin_memcpy(value, find(begin + j, 1), a.dim * sizeof(uint16_t));
+    } else if (seen) {
+      load_vector(find(begin + j, 0), a.b.kv_bf16, a.dim, w.keys + j * a.padded);
+      load_vector(find(begin + j, 1), a.b.kv_bf16, a.dim, values + j * a.padded);
     } else {
       for (int64_t i = 0; i < a.padded; i += 16) store(w.keys + j * a.padded + i, zero());
     }
   }
-  for (int64_t d = 0; d < a.padded; d += 8)
-    for (int64_t j = 0; j < kKeys; j += 8) transpose8(w.keys + j * a.padded + d, a.padded, w.keys_t + d * kKeys + j, kKeys);
+  if constexpr (Pairs) {
+    load_pairs((const uint16_t*)w.keys, (const uint16_t*)values, a.padded, w.keys_t, w.values);
+  } else {
+    for (int64_t d = 0; d < a.padded; d += 8)
+      for (int64_t j = 0; j < kKeys; j += 8) transpose8(w.keys + j * a.padded + d, a.padded, w.keys_t + d * kKeys + j, kKeys);
+  }
 }
 
-template <int N>
+template <bool Pairs, int N>
 FT_INLINE void score(const Attention& a, Work& w, const int64_t* ids) {
+  using F = typename Factor<Pairs>::Type;
   V s[N][2];
-#pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) s[n][0] = s[n][1] = zero();
-  for (int64_t d = 0; d < a.padded; ++d) {
-    V k0 = load(w.keys_t + d * kKeys), k1 = load(w.keys_t + d * kKeys + 16);
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      V qv = set1(w.q[ids[n] * a.padded + d]);
-      s[n][0] = fma(qv, k0, s[n][0]);
-      s[n][1] = fma(qv, k1, s[n][1]);
-    }
+  const F* q[N];
+  clear(s);
+  for (int n = 0; n < N; ++n) q[n] = (const F*)w.q + ids[n] * a.padded;
+  for (int64_t d = 0; d < a.padded; d += kStep<Pairs>) {
+    const float* at = w.keys_t + d / kStep<Pairs> * kKeys;
+    if constexpr (Pairs) ask_for(w.next_keys + 64 * d);
+    const decltype(load_step<Pairs>(at)) k[2] = {load_step<Pairs>(at), load_step<Pairs>(at + 16)};
+    accumulate(s, k, q, d);
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
-    store(w.p + ids[n] * kKeys, mul(s[n][0], set1(a.scale)));
-    store(w.p + ids[n] * kKeys + 16, mul(s[n][1], set1(a.scale)));
+    store(w.scores + ids[n] * kKeys, mul(s[n][0], set1(a.scale)));
+    store(w.scores + ids[n] * kKeys + 16, mul(s[n][1], set1(a.scale)));
   }
 }
 
-// Turns scores into probabilities relative to the new maximum; returns the factor for what was summed before.
-FT_INLINE float soften(float* p, int64_t first, int64_t count, float& m, float& l) {
-  for (int64_t j = 0; j < first; ++j) p[j] = -__builtin_inff();
-  for (int64_t j = count; j < kKeys; ++j) p[j] = -__builtin_inff();
-  V a = load(p), b = load(p + 16);
-  float top = largest(max(a, b));
-  if (m > top) top = m;
-  a = exp(sub(a, set1(top)));
-  b = exp(sub(b, set1(top)));
-  store(p, a);
-  store(p + 16, b);
-  float factor = exp1(m - top);
-  l = __builtin_fmaf(l, factor, sum(add(a, b)));
-  m = top;
-  return factor;
+// Turns scores of keys [firsts, counts) into probabilities relative to the new maximum, those of other keys into 0; `factor`
+// is what the sums before are to be multiplied with.
+template <bool Pairs, int N>
+FT_INLINE void soften(Work& w, const int64_t* ids, const int64_t* firsts, const int64_t* counts, float* factor) {
+  using F = typename Factor<Pairs>::Type;
+  alignas(64) float tops[16] = {}, factors[16];
+  for (int n = 0; n < N; ++n) {
+    float *s = w.scores + ids[n] * kKeys, &m = w.m[ids[n]];
+    for (int64_t j = 0; j < firsts[n]; ++j) s[j] = -__builtin_inff();
+    for (int64_t j = counts[n]; j < kKeys; ++j) s[j] = -__builtin_inff();
+    float top = largest(max(load(s), load(s + 16)));
+    if (m > top) top = m;
+    tops[n] = m - top;
+    m = top;
+  }
+  store(factors, exp(load(tops)));
+  for (int n = 0; n < N; ++n) {
+    const float* s = w.scores + ids[n] * kKeys;
+    F* p = (F*)w.p + ids[n] * kKeys;
+    V top = set1(w.m[ids[n]]), x = exp(sub(load(s), top)), y = exp(sub(load(s + 16), top));
+    if constexpr (Pairs) {
+      x = round_bf16(x);
+      y = round_bf16(y);
+    }
+    store_factor(p, x, false);
+    store_factor(p + 16, y, false);
+    factor[n] = factors[n];
+    w.l[ids[n]] = __builtin_fmaf(w.l[ids[n]], factor[n], sum(add(x, y)));
+  }
+}
+
+// One step's values for one query alone: of a pair, those of a key it does not see are taken as 0, whatever they are.
+template <bool Pairs>
+FT_INLINE auto seen_step(const float* from, int64_t key, int64_t first, int64_t count) {
+  if constexpr (Pairs)
+    return pairs_of(both(load_bits(from), (key < first ? 0 : 0xffff) | (key + 1 < count ? 0xffff0000 : 0)));
+  else
+    return load(from);
 }
 
 // acc = acc * factor + sum of p[j] * value[j] in the order of j from `firsts` to `counts`, for N queries and C vectors of the head.
-template <int N, int C>
+template <bool Pairs, int N, int C>
 FT_INLINE void gather(const Attention& a, Work& w, const int64_t* ids, const float* factor, const int64_t* firsts,
                       const int64_t* counts, int64_t column) {
+  using F = typename Factor<Pairs>::Type;
+  using Step = decltype(load_step<Pairs>(w.values));
+  constexpr int64_t step = kStep<Pairs>;
   V acc[N][C];
-  int64_t from = firsts[0], common = counts[0];
-  for (int n = 1; n < N; ++n) {
-    if (firsts[n] > from) from = firsts[n];
-    if (counts[n] < common) common = counts[n];
+  const F* p[N];
+  int64_t from = 0, common = kKeys / step;  // steps of which every query sees all keys
+  for (int n = 0; n < N; ++n) {
+    p[n] = (const F*)w.p + ids[n] * kKeys;
+    if ((firsts[n] + step - 1) / step > from) from = (firsts[n] + step - 1) / step;
+    if (counts[n] / step < common) common = counts[n] / step;
   }
   if (from > common) from = common;
+  auto alone = [&](int n, int64_t j, int64_t end) __attribute__((always_inline)) {
+    for (; j < end; ++j) {
+      Step v[C];
+      V one[1][C];
+      const F* const factors[1] = {p[n]};
 #pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        v[c] = seen_step<Pairs>(w.values + j * a.padded + column + 16 * c, j * step, firsts[n], counts[n]);
+        one[0][c] = acc[n][c];
+      }
+      accumulate(one, v, factors, j * step);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) acc[n][c] = one[0][c];
+    }
+  };
+#pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) acc[n][c] = mul(load(w.acc + ids[n] * a.padded + column + 16 * c), set1(factor[n]));
-    for (int64_t j = firsts[n]; j < from; ++j) {
-      V pv = set1(w.p[ids[n] * kKeys + j]);
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) acc[n][c] = fma(pv, load(w.values + j * a.padded + column + 16 * c), acc[n][c]);
-    }
+    alone(n, firsts[n] / step, from);
   }
+  const uint8_t* next = w.next_values + 64 * column;  // 16 * C columns ask for as many lines
   for (int64_t j = from; j < common; ++j) {
-    V v[C];
+    if constexpr (Pairs && C == 2) ask_for(next + 128 * j);
+    Step v[C];
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) v[c] = load(w.values + j * a.padded + column + 16 * c);
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      V pv = set1(w.p[ids[n] * kKeys + j]);
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) acc[n][c] = fma(pv, v[c], acc[n][c]);
-    }
+    for (int c = 0; c < C; ++c) v[c] = load_step<Pairs>(w.values + j * a.padded + column + 16 * c);
+    accumulate(acc, v, p, j * step);
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
-    for (int64_t j = common > firsts[n] ? common : firsts[n]; j < counts[n]; ++j) {
-      V pv = set1(w.p[ids[n] * kKeys + j]);
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) acc[n][c] = fma(pv, load(w.values + j * a.padded + column + 16 * c), acc[n][c]);
-    }
+    alone(n, common > firsts[n] / step ? common : firsts[n] / step, (counts[n] + step - 1) / step);
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) store(w.acc + ids[n] * a.padded + column + 16 * c, acc[n][c]);
   }
 }
 
-template <int N>
-FT_INLINE void absorb(const Attention& a, Work& w, const int64_t* ids, int64_t begin) {
+template <bool Pairs, int N>
+static __attribute__((noinline)) void absorb(const Attention& a, Work& w, const int64_t* ids, int64_t begin) {
   float factor[N];
   int64_t firsts[N], counts[N];
-  score<N>(a, w, ids);
   for (int n = 0; n < N; ++n) {
     int64_t q = ids[n];
     counts[n] = w.position[q] + 1 - begin < kKeys ? w.position[q] + 1 - begin : kKeys;
     firsts[n] = w.start[q] > begin ? w.start[q] - begin : 0;
-    factor[n] = soften(w.p + q * kKeys, firsts[n], counts[n], w.m[q], w.l[q]);
   }
+  score<Pairs, N>(a, w, ids);
+  soften<Pairs, N>(w, ids, firsts, counts, factor);
   int64_t column = 0;
-  for (; column + 16 * kColumns <= a.padded; column += 16 * kColumns) gather<N, kColumns>(a, w, ids, factor, firsts, counts, column);
-  for (; column < a.padded; column += 16) gather<N, 1>(a, w, ids, factor, firsts, counts, column);
+  for (; column + 16 * kColumns<Pairs> <= a.padded; column += 16 * kColumns<Pairs>)
+    gather<Pairs, N, kColumns<Pairs>>(a, w, ids, factor, firsts, counts, column);
+  for (; column < a.padded; column += 16) gather<Pairs, N, 1>(a, w, ids, factor, firsts, counts, column);
+  w.next_keys = w.next_values = (const uint8_t*)w.keys_t;
 }
 
 // (m, l, acc) of the keys so far, merged with those of the next part.
@@ -270,6 +408,7 @@ FT_INLINE void finish(const Attention& a, int64_t row, int64_t head, float m, fl
   for (int64_t i = 0; i < a.dim; i += 16) store_some(out + i, div(load(acc + i), set1(l)), a.dim - i);
 }
 
+template <bool Pairs>
 static void attend(const Attention& a, const Span& s, int thread) {
   const int64_t count = s.rows * a.group;
   Work w = lay_out(pool::thread_scratch(thread, work_bytes(count, a.padded)), count, a.padded);
@@ -280,7 +419,9 @@ static void attend(const Attention& a, const Span& s, int thread) {
     w.start[i] = first_key(w.position[i], a.window);
     if (w.position[i] + 1 > length) length = w.position[i] + 1;
     if (w.start[i] < low) low = w.start[i];
-    load_vector((const uint8_t*)(a.q + (row * a.heads + head) * a.dim), false, a.dim, w.q + i * a.padded);
+    const float* q = a.q + (row * a.heads + head) * a.dim;
+    for (int64_t d = 0; d < a.padded; d += 16)
+      store_factor((typename Factor<Pairs>::Type*)w.q + i * a.padded + d, load_some(q + d, a.dim - d), Pairs);
   }
   for (int64_t part = low / kPart > s.part0 ? low / kPart : s.part0; part < s.part1 && part * kPart < length; ++part) {
     for (int64_t i = 0; i < count; ++i) {
@@ -290,12 +431,13 @@ static void attend(const Attention& a, const Span& s, int thread) {
     }
     int64_t end = (part + 1) * kPart < length ? (part + 1) * kPart : length;
     for (int64_t begin = part * kPart > low ? part * kPart : low / kKeys * kKeys; begin < end; begin += kKeys) {
-      load_keys(a, s.seq, s.head, begin, low, end, w);
+      FlushSubnormals flush;
+      load_keys<Pairs>(a, s.seq, s.head, begin, low, end, w);
       int64_t active = 0, n = 0;
       for (int64_t i = 0; i < count; ++i)
         if (w.position[i] >= begin && w.start[i] < begin + kKeys) w.active[active++] = i;
-      for (; n + kTogether <= active; n += kTogether) absorb<kTogether>(a, w, w.active + n, begin);
-      for (; n < active; ++n) absorb<1>(a, w, w.active + n, begin);
+      for (; n + kTogether<Pairs> <= active; n += kTogether<Pairs>) absorb<Pairs, kTogether<Pairs>>(a, w, w.active + n, begin);
+      for (; n < active; ++n) absorb<Pairs, 1>(a, w, w.active + n, begin);
     }
     for (int64_t i = 0; i < count; ++i) {
       if (w.position[i] < part * kPart || w.start[i] >= (part + 1) * kPart) continue;
@@ -346,7 +488,12 @@ static void attention(const Batch& b, int64_t layer, const float* q, int64_t hea
       for (int64_t h = 0; h < kv_heads; ++h)
         for (int64_t p = 0; p < pieces; ++p) spans[count++] = {s, first, last - first, h, a.first_part + p, split ? a.first_part + p + 1 : last_part + 1};
     }
-  parallel(count, keys * heads * a.padded <= kSmallWork, [&](int64_t i, int thread) { attend(a, spans[i], thread); });
+#ifdef FT_DOT
+  constexpr auto form = attend<true>;
+#else
+  const auto form = b.kv_bf16 && bf16_activations ? attend<true> : attend<false>;
+#endif
+  parallel(count, keys * heads * a.padded <= kSmallWork, [&](int64_t i, int thread) { form(a, spans[i], thread); });
   if (!split) return;
   parallel(b.rows * heads, b.rows * heads * a.most_parts * a.padded <= kSmallWork, [&](int64_t i, int) {
     const int64_t position = b.positions[i / heads], from = first_key(position, window) / kPart;

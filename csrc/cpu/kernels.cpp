@@ -34,9 +34,9 @@ constexpr int64_t kSmallWork = (int64_t)1 << 14;  // multiply-adds below which w
 #include "products.h"
 #include "linear.h"
 #include "experts.h"
+#include "attention.h"
 #ifndef FT_DOT
 #include "route.h"
-#include "attention.h"
 #include "recurrent.h"
 #endif
 #include "roofline.h"
@@ -46,15 +46,15 @@ constexpr int64_t kSmallWork = (int64_t)1 << 14;  // multiply-adds below which w
 
 #ifdef FT_DOT
 const Products& dot_products() {
-  static constexpr Products table{FT_ISA::linear, FT_ISA::routed_experts, FT_ISA::dot_loop};
+  static constexpr Products table{FT_ISA::linear, FT_ISA::routed_experts, FT_ISA::attention, FT_ISA::dot_loop};
   return table;
 }
 #else
 const Kernels& FT_JOIN(kernels_, FT_ISA)() {
   using namespace FT_ISA;
   static const Kernels table{
-      FT_TEXT(FT_ISA), {linear, routed_experts, fma_loop}, rmsnorm, add_rmsnorm, silu_mul, sigmoid_mul, rope, write_kv,
-      attention, conv, delta_rule, route, combine, read_loop,
+      FT_TEXT(FT_ISA), {linear, routed_experts, attention, fma_loop}, rmsnorm, add_rmsnorm, silu_mul, sigmoid_mul, rope, write_kv,
+      conv, delta_rule, route, combine, read_loop,
   };
   return table;
 }

@@ -42,13 +42,15 @@ struct Experts {
   int activation;
 };
 
-// Whether inputs of products with matrices that are not f32 are rounded to bf16.
+// Whether inputs of products with matrices, keys and values that are not f32 are rounded to bf16.
 extern bool bf16_activations;
 
-// Products with packed weights.
+// Products with packed weights, and with keys and values.
 struct Products {
   void (*linear)(const float* x, int64_t rows, const uint8_t* w, int format, int64_t n, int64_t k, const float* bias, float* out);
   void (*experts)(const Experts& e, float* parts);  // parts [rows, top_k, hidden]
+  void (*attention)(const Batch& b, int64_t layer, const float* q, int64_t heads, int64_t kv_heads, int64_t dim, float scale,
+                    int64_t window, const float* sinks, float* out);
   float (*peak_loop)(int64_t count);                // `count` multiply-adds of a vector on every thread
 };
 
@@ -61,8 +63,6 @@ struct Kernels {
   void (*sigmoid_mul)(const float* x, const float* gate, int64_t rows, int64_t dim, int64_t gate_dim, float* out);
   void (*rope)(float* x, int64_t rows, int64_t heads, int64_t dim, const float* cos, const float* sin, int64_t half, const int32_t* positions);
   void (*write_kv)(const Batch& b, int64_t layer, const float* k, const float* v, int64_t kv_heads, int64_t dim);
-  void (*attention)(const Batch& b, int64_t layer, const float* q, int64_t heads, int64_t kv_heads, int64_t dim, float scale,
-                    int64_t window, const float* sinks, float* out);
   void (*conv)(const Batch& b, int64_t layer, const float* x, int64_t channels, const float* w, int64_t width, int64_t state_offset, float* out);
   void (*delta_rule)(const Batch& b, int64_t layer, const float* q, const float* k, const float* v, const float* g, const float* beta,
                      int64_t k_heads, int64_t k_dim, int64_t v_heads, int64_t v_dim, float* out);
@@ -73,7 +73,7 @@ struct Kernels {
 
 const Kernels& kernels_avx2();
 const Kernels& kernels_avx512();
-const Products& dot_products();  // bf16 activations with matrices that are not f32, on AVX-512 with BF16
+const Products& dot_products();  // bf16 activations with matrices, keys and values that are not f32, on AVX-512 with BF16
 
 // Layout work that needs no vector code.
 int64_t packed_bytes(int64_t n, int64_t k, int format);

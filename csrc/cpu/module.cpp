@@ -158,7 +158,7 @@ void attention(const Batch& b, int64_t layer, Address q, int64_t heads, int64_t 
                int64_t window, Address sinks, Address out) {
   check_pages(b, layer, kv_heads, dim, true, window);
   std::lock_guard lock(one_at_a_time);
-  kernels->attention(b, layer, at<float>(q), heads, kv_heads, dim, scale, window, at<float>(sinks), at<float>(out));
+  products(b.kv_bf16 ? kBF16 : kF32).attention(b, layer, at<float>(q), heads, kv_heads, dim, scale, window, at<float>(sinks), at<float>(out));
 }
 
 void conv(const Batch& b, int64_t layer, Address x, int64_t channels, Address w, int64_t width, int64_t state_offset, Address out) {

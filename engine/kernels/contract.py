@@ -209,7 +209,7 @@ class Ops(Protocol):
 
     def set_activations(self, precision: str) -> None:
         """ "f32" or "bf16", process-wide. With bf16 the input of every product with a matrix that is not f32 is rounded to
-        bf16, nearest even; the sum stays fp32."""
+        bf16, nearest even; the sum stays fp32. Attention over bf16 pages then rounds queries and probabilities too."""
 
     def activations(self) -> str: ...
 

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
+
+from engine.kernels import _cpu
 
 CASES = [  # heads, kv_heads, dim, kv, page_tokens
     (4, 4, 16, "f32", 16),
     (6, 2, 64, "f32", 20),
     (9, 3, 64, "bf16", 64),
+    (4, 2, 24, "bf16", 64),
     (8, 1, 128, "bf16", 16),
     (4, 2, 24, "f32", 64),
     (2, 1, 256, "f32", 16),
@@ -14,13 +19,30 @@ CASES = [  # heads, kv_heads, dim, kv, page_tokens
 LAYERS = 2
 
 
+@pytest.fixture
+def activations(request) -> Iterator[str]:
+    before = _cpu.activations()
+    _cpu.set_activations(request.param == "bf16")
+    yield request.param
+    _cpu.set_activations(before)
+
+
+IN_BOTH = pytest.mark.parametrize("activations", ["f32", "bf16"], indirect=True)
+
+
+def tolerance(activations: str, kv: str) -> dict[str, float]:
+    """bf16 pairs round queries and probabilities to 8 bits each."""
+    return {"rtol": 0.0, "atol": 0.02} if (activations, kv) == ("bf16", "bf16") else {"rtol": 1e-5, "atol": 2e-6}
+
+
 def arena_for(make_arena, seqs, tokens, page_tokens, kv_heads, dim, kv):
     page_bytes = LAYERS * 2 * kv_heads * page_tokens * dim * (4 if kv == "f32" else 2)
     return make_arena(seqs, tokens, page_tokens, page_bytes, 64, 1)
 
 
+@IN_BOTH
 @pytest.mark.parametrize("heads,kv_heads,dim,kv,page_tokens", CASES)
-def test_attention_equals_the_reference(cpu, reference, make_arena, heads, kv_heads, dim, kv, page_tokens):
+def test_attention_equals_the_reference(cpu, reference, make_arena, activations, heads, kv_heads, dim, kv, page_tokens):
     """Three sequences of uneven length; the step mixes a chunk, a decode row and a fresh prompt."""
     torch.manual_seed(dim)
     arena = arena_for(make_arena, 3, 150, page_tokens, kv_heads, dim, kv)
@@ -40,15 +62,19 @@ def test_attention_equals_the_reference(cpu, reference, make_arena, heads, kv_he
         q = torch.randn(step.positions.numel(), heads, dim)
         ours = cpu.attention(step, layer, q, kv_heads, dim**-0.5)
         theirs = reference.attention(step, layer, q, kv_heads, dim**-0.5)
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
+        torch.testing.assert_close(ours, theirs, **tolerance(activations, kv))
 
 
-@pytest.mark.parametrize("kv", ["f32", "bf16"])
-def test_a_row_has_the_same_bits_in_any_chunk_batch_thread_count_and_instruction_set(each_way, make_arena, kv):
+@pytest.mark.parametrize(
+    "activations,kv", [("f32", "f32"), ("f32", "bf16"), ("bf16", "bf16")], indirect=["activations"]
+)
+def test_a_row_has_the_same_bits_in_any_chunk_batch_thread_count_and_instruction_set(
+    each_way, make_arena, activations, kv
+):
     """1,200 tokens cross two parts of the key grid, so that both the split and the unsplit way of visiting them run."""
     torch.manual_seed(3)
     tokens, heads, kv_heads, dim = 1200, 4, 2, 32
-    arena = arena_for(make_arena, 2, tokens, 16, kv_heads, dim, kv)
+    arena = arena_for(make_arena, 2, tokens, 64, kv_heads, dim, kv)
     q = torch.randn(2, tokens, heads, dim)
     k, v = torch.randn(2, tokens, kv_heads, dim), torch.randn(2, tokens, kv_heads, dim)
 
@@ -70,22 +96,26 @@ def test_a_row_has_the_same_bits_in_any_chunk_batch_thread_count_and_instruction
     assert all(torch.equal(first, other) for other in rest)
 
 
-def test_keys_after_a_row_do_not_reach_it_even_as_nan(cpu, make_arena):
-    arena = arena_for(make_arena, 1, 40, 16, 1, 16, "f32")
-    batch = arena.batch({0: (0, 40)})
+@IN_BOTH
+@pytest.mark.parametrize("kv", ["f32", "bf16"])
+@pytest.mark.parametrize("first", [19, 20])
+def test_keys_after_a_row_do_not_reach_it_even_as_nan(cpu, make_arena, activations, kv, first):
+    arena = arena_for(make_arena, 1, 40, 16, 1, 16, kv)
+    batch = arena.batch({0: (0, 40)}, kv)
     k, v, q = torch.randn(40, 1, 16), torch.randn(40, 1, 16), torch.randn(40, 1, 16)
     cpu.write_kv(batch, 0, k, v)
     clean = cpu.attention(batch, 0, q, 1, 0.25)
-    k[20:], v[20:] = float("nan"), float("nan")
+    k[first:], v[first:] = float("nan"), float("nan")
     cpu.write_kv(batch, 0, k, v)
     poisoned = cpu.attention(batch, 0, q, 1, 0.25)
-    assert torch.equal(poisoned[:20], clean[:20])
-    assert poisoned[20:].isnan().all()
+    assert torch.equal(poisoned[:first], clean[:first])
+    assert poisoned[first:].isnan().all()
 
 
+@IN_BOTH
 @pytest.mark.parametrize("window", [0, 1, 7, 64, 700])
 @pytest.mark.parametrize("with_sinks", [False, True])
-def test_windows_and_sinks_equal_the_reference(cpu, reference, make_arena, window, with_sinks):
+def test_windows_and_sinks_equal_the_reference(cpu, reference, make_arena, activations, window, with_sinks):
     """A chunk that crosses parts of the key grid, and a row of decode whose window begins in a later part."""
     torch.manual_seed(window)
     heads, kv_heads, dim = 6, 2, 24
@@ -99,26 +129,29 @@ def test_windows_and_sinks_equal_the_reference(cpu, reference, make_arena, windo
     sinks = torch.tensor([-40.0, -1.0, 0.0, 2.0, 9.0, 60.0]) if with_sinks else None
     ours = cpu.attention(step, 0, q, kv_heads, 0.3, window, sinks)
     theirs = reference.attention(step, 0, q, kv_heads, 0.3, window, sinks)
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(ours, theirs, **tolerance(activations, "bf16"))
 
 
-def test_a_windowed_row_has_the_same_bits_in_any_chunk_and_never_touches_pages_before_its_window(each_way, make_arena):
+@pytest.mark.parametrize("activations,kv", [("f32", "f32"), ("bf16", "bf16")], indirect=["activations"])
+def test_a_windowed_row_has_the_same_bits_in_any_chunk_and_never_touches_pages_before_its_window(
+    each_way, make_arena, activations, kv
+):
     torch.manual_seed(4)
     tokens, heads, kv_heads, dim, window = 1100, 4, 2, 32, 100
-    arena = arena_for(make_arena, 1, tokens, 16, kv_heads, dim, "f32")
+    arena = arena_for(make_arena, 1, tokens, 16, kv_heads, dim, kv)
     q = torch.randn(tokens, heads, dim)
     k, v = torch.randn(tokens, kv_heads, dim), torch.randn(tokens, kv_heads, dim)
     sinks = torch.randn(heads)
 
     def run(ops) -> torch.Tensor:
         arena.data[: arena.spare].zero_()
-        both = arena.batch({0: (0, tokens)})
+        both = arena.batch({0: (0, tokens)}, kv)
         ops.write_kv(both, 0, k, v)
         whole = ops.attention(both, 0, q, kv_heads, 0.2, window, sinks)
         for size, first in ((1, 1090), (1, 505), (33, 900)):
             for at in range(first, min(tokens, first + 100), size):
                 count = min(size, tokens - at)
-                part = arena.batch({0: (at, count)})
+                part = arena.batch({0: (at, count)}, kv)
                 gone = max(0, at + 1 - window) // 16
                 part.page_offsets = part.page_offsets.clone()
                 part.page_offsets[:, :gone] = 1 << 60
