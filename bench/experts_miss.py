@@ -104,6 +104,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="37 and 11 per cent, no foresight")
     args = parser.parse_args()
+    np.seterr(all="raise", under="ignore")
     if args.record is not None:
         if args.model is not None:
             stream = record_model(args.model, args.text, args.threads)
@@ -127,5 +128,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    np.seterr(all="raise", under="ignore")
     sys.exit(main())

@@ -27,6 +27,8 @@ from engine.kernels.contract import FORMATS, ExpertShape, Packed
 HUGE = 2 << 20
 SHAPE_A = (2048, 768, 128, 8)  # hidden, expert width, experts, top-k
 BATCHES = (1, 2, 4, 8, 16)
+PARTS = ("experts", "gemm", "linear", "call", "manners")
+QUICK_FORMATS = ("bf16", "q8_0", "mxfp4")
 TOKENS = (8, 16, 32, 64)
 
 
@@ -232,19 +234,21 @@ def call_rows(samples: int) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="a JSON list of rows instead of a table")
-    parser.add_argument("--quick", action="store_true", help="fewer samples, the smallest batch, one count of tokens")
+    parser.add_argument("--quick", action="store_true", help="under a minute: three formats, fewer samples and sizes")
     parser.add_argument("--threads", type=int, help="threads of the pool; default: physical cores")
     parser.add_argument("--isa", help="avx2, avx512 or avx512bf16; default: the best")
     parser.add_argument("--activations", choices=["f32", "bf16"], default=best_activations())
-    parser.add_argument("--formats", nargs="+", default=list(FORMATS), metavar="FORMAT")
-    parser.add_argument("--parts", nargs="+", default=["experts", "gemm", "linear", "call", "manners"], metavar="PART")
+    parser.add_argument("--formats", nargs="+", metavar="FORMAT", help="default: all")
+    parser.add_argument("--parts", nargs="+", metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
     options = parser.parse_args()
+    options.formats = options.formats or list(QUICK_FORMATS if options.quick else FORMATS)
+    options.parts = options.parts or list(PARTS[:-1] if options.quick else PARTS)
     if options.threads:
         _cpu.set_threads(options.threads)
     if options.isa:
         _cpu.set_isa(options.isa)
     get("cpu").set_activations(options.activations)
-    samples, batches, tokens = (5, (1,), (32,)) if options.quick else (11, BATCHES, TOKENS)
+    samples, batches, tokens = (3, (1,), (32,)) if options.quick else (11, BATCHES, TOKENS)
     parts: dict[str, Callable[[], list[Row]]] = {
         "experts": lambda: expert_rows(options.formats, samples, batches),
         "gemm": lambda: gemm_rows(options.formats, samples, tokens),

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
-from engine.memory.amounts import parse_bytes, parse_tokens
+from engine.memory.amounts import MIN_KV_TOKENS, parse_bytes, parse_tokens
 from engine.memory.options import ACTIVATIONS
 from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES
 
-MIN_KV_TOKENS = 256
 MAX_THREADS = 256  # of the kernels' pool
 
 
@@ -176,13 +175,7 @@ class Settings:
     @staticmethod
     def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Settings:
         """Flag, else FT_* variable, else default. Raises SettingsError naming the flag or variable at fault."""
-        values: dict[str, Any] = {}
-        for option in OPTIONS:
-            values[option.name] = _resolve_one(option, flags.get(option.name), environ)
-        for name in ("model", "models_dir", "runtime_dir"):
-            if not values[name]:
-                flag = "--" + name.replace("_", "-")
-                raise SettingsError(f"{flag} is missing.", f"Add {flag}, or set FT_{name.upper()}.")
+        values = resolve_values(flags, environ, ("model", "models_dir", "runtime_dir"))
         if values["host"] not in ("127.0.0.1", "::1", "localhost"):
             raise SettingsError(f"--host {values['host']} is no loopback address.", "Use --host 127.0.0.1.")
         return Settings(**values)
@@ -216,6 +209,19 @@ _WORKER_OPTIONS = (
     "hibernate_dir",
     "hibernate_bytes",
 )
+
+
+def resolve_values(
+    flags: Mapping[str, str | None], environ: Mapping[str, str], needed: Sequence[str]
+) -> dict[str, Any]:
+    """Every option's value: flag, else FT_* variable, else default. Raises SettingsError naming the flag or variable at fault, or
+    what is missing of `needed`."""
+    values = {option.name: _resolve_one(option, flags.get(option.name), environ) for option in OPTIONS}
+    for name in needed:
+        if not values[name]:
+            flag = "--" + name.replace("_", "-")
+            raise SettingsError(f"{flag} is missing.", f"Add {flag}, or set FT_{name.upper()}.")
+    return values
 
 
 def _resolve_one(option: Option, flag: str | None, environ: Mapping[str, str]) -> Any:

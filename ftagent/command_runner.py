@@ -32,7 +32,9 @@ class Parser(argparse.ArgumentParser):
 def run_command(name: str, arguments: list[str], debug: bool, colour: str) -> int:
     """Raises FtError. `--debug`, `--color` and `--no-color` are accepted after the command as well."""
     module = importlib.import_module(command_index.module_of(name))
-    parser = Parser(prog=f"ft {name}", description=command_index.help_line(name) + ".")
+    # `ft models fit --help` is answered by what knows the flags of `fit`
+    theirs = bool(arguments) and arguments[0] in getattr(module, "FORWARDED_HELP", ())
+    parser = Parser(prog=f"ft {name}", description=command_index.help_line(name) + ".", add_help=not theirs)
     common = parser.add_argument_group("common")
     common.add_argument("--debug", action="store_true", default=debug, help="show the trace of an error")
     common.add_argument("--color", choices=["auto", "always", "never"], default=colour)

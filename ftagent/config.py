@@ -13,107 +13,77 @@ from pathlib import Path
 from typing import Any
 
 from ftagent.errors import FtError, Refused, UsageError
+from ftagent.option_values import (
+    one_of,
+    parse_anticipate,
+    parse_bytes,
+    parse_count,
+    parse_kv,
+    parse_name,
+    parse_port,
+    parse_positive,
+    parse_size,
+    parse_switch,
+    parse_threads,
+    parse_tokens,
+)
 
 PROJECT_FILE = ".ft.toml"
 
 
-def parse_tokens(value: Any) -> int:
-    """`65536`, `"64k"` → tokens; k is 1,024. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("a number of tokens such as 65536 or 64k")
-    match = re.fullmatch(r"(\d[\d_,]*)([kKmM]?)", str(value).strip())
-    if match is None:
-        raise ValueError("a number of tokens such as 65536 or 64k")
-    tokens = int(re.sub(r"[_,]", "", match[1])) * {"": 1, "k": 1024, "m": 1024 * 1024}[match[2].lower()]
-    if tokens <= 0:
-        raise ValueError("a positive number of tokens")
-    return tokens
-
-
-def parse_port(value: Any) -> int:
-    try:
-        port = -1 if isinstance(value, bool) else int(value)
-    except (TypeError, ValueError):
-        port = -1
-    if not 1 <= port <= 65535:
-        raise ValueError("a port between 1 and 65535")
-    return port
-
-
-def parse_count(value: Any) -> int:
-    try:
-        count = -1 if isinstance(value, bool) else int(value)
-    except (TypeError, ValueError):
-        count = -1
-    if count < 1:
-        raise ValueError("a positive whole number")
-    return count
-
-
-def parse_size(value: Any) -> int:
-    """`"8g"`, `"500m"` → bytes; `"off"` → 0. Raises ValueError."""
-    match = re.fullmatch(r"(\d+)\s*([mMgG])(i?[bB])?", str(value).strip())
-    if str(value).strip().lower() in ("off", "0", "false"):
-        return 0
-    if match is None:
-        raise ValueError("a size such as 8g or 500m, or off")
-    return int(match[1]) << {"m": 20, "g": 30}[match[2].lower()]
-
-
-def parse_anticipate(value: Any) -> str:
-    word = {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-    if word not in ("auto", "on", "off"):
-        raise ValueError("auto, on or off")
-    return str(word)
-
-
-def parse_switch(value: Any) -> bool:
-    """`"on"`, `"off"`, true, false. Raises ValueError."""
-    if isinstance(value, bool):
-        return value
-    known = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
-    if not isinstance(value, str) or value.strip().lower() not in known:
-        raise ValueError("on or off")
-    return known[value.strip().lower()]
-
-
-def parse_name(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("a non-empty text")
-    return value.strip()
-
-
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`inert`: a project's own file may set it, because it neither runs nor redirects anything."""
+    """`inert`: a project's own file may set it, because it neither runs nor redirects anything. `metavar` is set where it is a
+    flag of everything that starts an engine or plans one; `implied` is what the engine takes where it is not set."""
 
     name: str
     parse: Callable[[Any], Any]
     default: Any
     help: str
     inert: bool = False
+    metavar: str = ""
+    implied: Any = None
 
     @property
     def variable(self) -> str:
         return "FT_" + self.name.upper()
 
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
 
+
+_BACKENDS = ("auto", "fused", "cpu", "offload", "hybrid")
+ENGINE_OPTIONS: tuple[Option, ...] = (
+    Option("port", parse_port, 1919, "port of the local engine", metavar="N"),
+    Option("kv", parse_kv, None, "KV tokens over all sessions, such as 64k; default: what fits", metavar="N"),
+    Option("kv_dtype", one_of("bf16", "f32"), None, "precision of the KV cache: bf16, f32; default: the model's", metavar="NAME"),
+    Option("threads", parse_threads, None, "CPU threads of the engine; default: the physical cores", metavar="N"),
+    Option("moe_backend", one_of(*_BACKENDS), None, "where experts are computed: " + ", ".join(_BACKENDS), metavar="NAME", implied="auto"),
+    Option("moe_slots", parse_count, None, "expert slots over all layers, for the backends that use them", metavar="N"),
+    Option("host_memory", parse_bytes, None, "RAM for experts, such as 8g; less than they take: they are read from disk as needed", metavar="BYTES"),
+    Option("device", one_of("cpu", "emulated"), None, "what computes: cpu, emulated", metavar="NAME", implied="cpu"),
+    Option("device_memory", parse_bytes, None, "memory to use of a device that has its own, such as 8g", metavar="BYTES"),
+    Option("emulate_fill_gbs", parse_positive, None, "GB/s into the emulated device", metavar="GBS"),
+    Option("emulate_host_gbs", parse_positive, None, "GB/s of host memory beside the emulated device", metavar="GBS"),
+    Option("activations", one_of("auto", "f32", "bf16"), None, "precision of matrix inputs: auto, f32, bf16", metavar="NAME", implied="auto"),
+    Option("chunk_tokens", parse_count, None, "most prompt tokens in one forward", metavar="N", implied=512),
+    Option("max_running_requests", parse_count, None, "sequences that may be computed at once", metavar="N", implied=8),
+    Option("anticipate", parse_anticipate, "auto", "compute the expected next prompt while a tool runs; auto: not on battery", metavar="WHEN"),
+    Option("heartbeat_s", parse_positive, None, "longest silence on a stream before a heartbeat", metavar="S", implied=8.0),
+    Option("stall_s", parse_positive, None, "no progress for this long counts as a stuck engine", metavar="S", implied=60.0),
+)  # fmt: skip
 OPTIONS: tuple[Option, ...] = (
     Option("model", parse_name, "smollm2-moe", "model served and used when none is named", inert=True),
     Option("ctx", parse_tokens, None, "context window told to the agent; default: the engine's", inert=True),
     Option("max_output", parse_tokens, None, "output cap told to the agent; default: an eighth of the window, at most 32k", inert=True),
     Option("preserve_thinking", parse_switch, True, "keep the reasoning of earlier turns in the prompt, where the model's template can", inert=True),
     Option("edit_hints", parse_switch, True, "load our extension or plugin that says what the agent will edit", inert=True),
-    Option("port", parse_port, 1919, "port of the local engine"),
-    Option("kv", parse_tokens, None, "KV tokens over all sessions when an engine is started"),
-    Option("threads", parse_count, None, "CPU threads of the engine"),
-    Option("moe_backend", parse_name, None, "expert backend of the engine"),
-    Option("host_memory", parse_size, None, "RAM for experts, e.g. 8g; less than they take: they are read from disk as needed"),
-    Option("anticipate", parse_anticipate, "auto", "compute the expected next prompt while a tool runs; auto: not on battery"),
     Option("hibernate", parse_size, None, "disk for prefixes that outlive the engine; default: 8g, at most a tenth of the free disk"),
     Option("models_dir", parse_name, None, "folder of the models"),
     Option("engine", parse_name, None, "URL of an engine that runs elsewhere"),
     Option("wait", parse_count, 60, "seconds without progress after which waiting for the engine ends"),
+    *ENGINE_OPTIONS,
 )  # fmt: skip
 BY_NAME = {option.name: option for option in OPTIONS}
 

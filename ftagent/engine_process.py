@@ -17,6 +17,7 @@ from ftagent.config import Settings
 from ftagent.engine_client import EngineClient, parse_engine_url
 from ftagent.engine_command import engine_command
 from ftagent.engine_log import cause_in, log_tail, new_log
+from ftagent.engine_options import as_arguments
 from ftagent.engine_stop import stop_engine
 from ftagent.errors import Conflict, EngineNotReady, FtError, NotHere, UsageError
 from ftagent.isolation import engine_environment
@@ -66,11 +67,7 @@ def _start_lock(paths: Paths, show: Show) -> Iterator[None]:
 def serve_arguments(model: LocalModel, settings: Settings, models_dir: Path, paths: Paths) -> list[str]:
     """The arguments of `engine serve` that follow from the settings."""
     arguments = ["--model", model.reference, "--models-dir", str(models_dir), "--runtime-dir", str(paths.runtime)]
-    arguments += ["--port", str(settings.number("port"))]
-    for name in ("kv", "threads", "moe_backend", "host_memory"):
-        if (value := settings.optional_text(name)) is not None:
-            arguments += ["--" + name.replace("_", "-"), value]
-    arguments += ["--anticipate", settings.text("anticipate"), "--profiles-dir", str(paths.profiles)]
+    arguments += [*as_arguments(settings), "--profiles-dir", str(paths.profiles)]
     budget = settings.optional_number("hibernate")
     budget = hibernation_bytes(paths.checkpoints) if budget is None else budget
     if budget:
@@ -124,7 +121,8 @@ def start_engine(
                 show("engine: starting", "starting")
                 time.sleep(0.05)
         except KeyboardInterrupt:
-            process.returncode = 0
+            process.terminate()  # nobody waits for it yet
+            process.wait()
             raise
         process.terminate()
         raise _no_progress("starting", silence_s, log)

@@ -10,9 +10,12 @@ from ftagent.engine_client import EngineClient
 from ftagent.errors import EngineNotReady, FtError, NotHere
 from ftagent.running_engine import find_engine, is_crashed
 
+ENGINE_FAULT = "FT-E05"  # codes of what is wrong here, and not with a request
+
 
 def engine_report(context: Context) -> dict[str, Any]:
-    """`state` is `stopped`, or what `/ready` says; unknown values are None; `message` and `hint` are of a crashed one."""
+    """`state` is `stopped`, or what `/ready` says; unknown values are None; `message` and `hint` are of a crashed one,
+    `fault` is why a recent request failed through no fault of its sender."""
     engine = find_engine(context.paths)
     log = context.paths.engine_log
     report: dict[str, Any] = {
@@ -28,6 +31,7 @@ def engine_report(context: Context) -> dict[str, Any]:
         "eta_s": None,
         "message": None,
         "hint": None,
+        "fault": None,
         "log": str(log) if log.exists() else None,
     }
     if engine is None:
@@ -48,9 +52,23 @@ def engine_report(context: Context) -> dict[str, Any]:
         progress=ready.get("progress"),
         eta_s=ready.get("eta_s"),
     )
+    report["fault"] = _last_fault(engine.client)
     if is_crashed(ready):
         report.update(message=ready.get("message"), hint=ready.get("hint") or "ft engine restart")
     return report
+
+
+def _last_fault(client: EngineClient) -> str | None:
+    try:
+        _, answer = client.call("GET", "/v1/requests?limit=64", timeout_s=2.0)
+    except FtError:
+        return None
+    records = answer.get("requests") if isinstance(answer, dict) else None
+    for record in reversed(records if isinstance(records, list) else []):
+        code, _, message = str(record.get("error") or "").partition(": ")
+        if code.startswith(ENGINE_FAULT):
+            return message
+    return None
 
 
 def exit_code(report: dict[str, Any]) -> int:
@@ -81,4 +99,6 @@ def describe(report: dict[str, Any]) -> str:
         parts.append(f"window {report['window_tokens']:,} tokens")
     if report["message"]:
         parts.append(f"{report['message']} {report['hint']}")
+    if report["fault"]:
+        parts.append(f"warning: a request failed: {report['fault']} See: ft ctl requests")
     return "  ".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,14 @@ from ftagent.config import Settings
 from ftagent.context import Context
 from ftagent.engine_client import EngineClient, EngineUrl, parse_engine_url
 from ftagent.engine_command import run_engine_tool
+from ftagent.engine_options import arguments_of, as_arguments, differences, given
 from ftagent.engine_process import (
     Show,
     serve_arguments,
     start_engine,
     wait_ready,
 )
+from ftagent.engine_stop import stop_engine
 from ftagent.errors import Conflict, EngineNotReady, FtError, LaunchFailed, NotHere, Refused
 from ftagent.models import LocalModel, find_model
 from ftagent.output import note
@@ -38,6 +41,7 @@ class EngineChoice:
     wait: bool = True
     force: bool = False
     quiet: bool = False
+    stop_when_interrupted: bool = False  # an engine that this command has started
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +123,22 @@ def start_command(prospect: Prospect, choice: EngineChoice, context: Context) ->
     """The `ft serve` line that a plan shows; [] when nothing would be started."""
     if prospect.running is not None or not choice.start:
         return []
-    command = ["ft", "serve", "--model", prospect.model.reference, "--port", str(prospect.url.port)]
-    kv = choice.settings.optional_number("kv")
-    return command + (["--kv", str(kv)] if kv is not None else [])
+    command = ["ft", "serve", "--model", prospect.model.reference]
+    if choice.settings.origins["port"] == "default":
+        command += ["--port", str(prospect.url.port)]
+    return command + as_arguments(choice.settings, chosen_only=True)
+
+
+def ignored(prospect: Prospect, choice: EngineChoice) -> str:
+    """What to say of this command's flags that the running engine does not follow; empty where it follows all."""
+    if prospect.running is None:
+        return ""
+    pid = prospect.running.pid
+    differ = differences(choice.settings, None if pid is None else arguments_of(pid))
+    if not differ:
+        return ""
+    again = " ".join(["ft engine restart", *given(choice.settings)])
+    return f"the engine runs already, without {', '.join(differ)}. To apply: {again}"
 
 
 def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
@@ -129,7 +146,7 @@ def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
     prospect = look(choice, context)
     settings = choice.settings
     silence_s = float(settings.number("wait"))
-    running = prospect.running
+    running, started = prospect.running, False
     if running is None:
         if not choice.start:
             raise NotHere("No engine is running.", "ft engine start", code="FT-E0302 engine-not-running")
@@ -137,7 +154,7 @@ def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
         if not prospect.model.pulled:
             pull_model(prospect.model.name, context, settings, choice.quiet)
         ensure(context.paths.state)
-        running, _ = start_engine(
+        running, started = start_engine(
             serve_arguments(prospect.model, settings, models_dir, context.paths),
             settings.number("port"),
             context.paths,
@@ -145,10 +162,14 @@ def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
             show,
             silence_s,
         )
-    elif settings.origins["kv"] == "--kv" and not choice.quiet:
-        note(f"ft: the engine runs already; --kv counts when it starts: ft engine restart --kv {settings.number('kv')}")
+    elif said := ignored(prospect, choice):
+        note(f"ft: {said}")
     if choice.wait:
-        ready = wait_ready(running, context.paths.engine_log, show, silence_s)
+        try:
+            ready = wait_ready(running, context.paths.engine_log, show, silence_s)
+        except KeyboardInterrupt:
+            _interrupted(context, started and choice.stop_when_interrupted)
+            raise
     else:
         ready = running.ready_state()
     served = str(ready.get("model") or running.model or prospect.model.name)
@@ -159,12 +180,22 @@ def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
     return Prospect(running.url, running, _served_model(served, context, settings), ready)
 
 
+def _interrupted(context: Context, stop: bool) -> None:
+    """Says what becomes of an engine that nobody waits for any more."""
+    if stop and stop_engine(context.paths, grace_s=2.0):
+        note("\nft: engine stopped")
+    else:
+        note("\nft: the engine goes on starting; to end it: ft engine stop")
+
+
 def pull_model(name: str, context: Context, settings: Settings, quiet: bool) -> None:
     """Raises EngineNotReady when the model cannot be made here. Its progress goes to stderr."""
     if not quiet:
         note(f"ft: the model {name} is not here yet; making it (once)")
     models_dir = ensure(context.models_dir(settings).resolve())  # may be a link to a larger disk
     code = run_engine_tool(context.env, "models", "pull", name, "--models-dir", str(models_dir), output_to_stderr=True)
+    if code == 128 + signal.SIGINT:
+        raise KeyboardInterrupt
     if code != 0:
         raise EngineNotReady(
             f"The model {name} could not be made (exit code {code}).",

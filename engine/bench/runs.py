@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
+import inspect
 import json
 import os
 import platform
@@ -35,6 +38,7 @@ SCRIPTS = {  # name -> (file in bench/, one line)
     "accuracy": ("accuracy", "what each format and activation precision changes in the next token's distribution"),
 }
 MISSES = "experts_miss"  # what `experts` runs when it is to record or replay routing
+STOPPED, STOP_S = 130, 5.0  # exit code after Ctrl-C, and how long a benchmark may take to end
 MISS_FLAGS = ("--record", "--replay", "--misses")
 
 
@@ -71,18 +75,51 @@ def run(name: str, arguments: Sequence[str]) -> tuple[list[Row], int]:
     """(rows, exit code) of a benchmark whose output goes where ours does. Raises Unsupported when it needs a checkout."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.json"
-        code = subprocess.run(
+        with subprocess.Popen(
             [*command(name, arguments), *arguments], env={**os.environ, ROWS_FILE: str(path)}
-        ).returncode
+        ) as child:
+            code = _wait(child)
         rows: list[Row] = json.loads(path.read_text()) if path.exists() else []
     return rows, 128 - code if code < 0 else code
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    """Its exit code. After Ctrl-C, which the terminal sends to both, it has a moment to end; then that is said."""
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        try:
+            child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+        print("Stopped.", file=sys.stderr)
+        return STOPPED
+
+
+def run_child(name: str, source: str) -> None:
+    """In the benchmark's own process: run the module or the script `source`, which sees itself as `ft bench NAME`."""
+    code: object = STOPPED
+    try:
+        sys.argv = [f"ft bench {name}", *sys.argv[1:]]
+        if source.endswith(".py"):
+            sys.path.insert(0, str(Path(source).parent))
+            main_module = importlib.util.spec_from_file_location(f"ft_bench_{name}", source)
+            assert main_module is not None and main_module.loader is not None
+            loaded = importlib.util.module_from_spec(main_module)
+            sys.modules[main_module.name] = loaded
+            main_module.loader.exec_module(loaded)
+        else:
+            loaded = importlib.import_module(source)
+        code = loaded.main(sys.argv[1:]) if inspect.signature(loaded.main).parameters else loaded.main()
+    except KeyboardInterrupt:
+        code = STOPPED
+    sys.exit(code)  # type: ignore[arg-type]
 
 
 def command(name: str, arguments: Sequence[str] = ()) -> list[str]:
     """How a benchmark is started, without its arguments. Raises Unsupported, NotFound."""
     if name in MODULES:
-        call = f"import sys; from {MODULES[name][0]} import main; sys.exit(main(sys.argv[1:]))"
-        return [sys.executable, "-P", "-c", call]
+        return _child(name, MODULES[name][0])
     if name not in SCRIPTS:
         raise NotFound(f"There is no benchmark {name!r}.", f"Known: {', '.join(listing())}.")
     misses = name == "experts" and any(argument.split("=")[0] in MISS_FLAGS for argument in arguments)
@@ -91,7 +128,12 @@ def command(name: str, arguments: Sequence[str] = ()) -> list[str]:
         raise Unsupported(
             f"The benchmark {name!r} comes with the source code only.", "Run it in a clone of the project."
         )
-    return [sys.executable, str(script)]
+    return _child(name, str(script))
+
+
+def _child(name: str, source: str) -> list[str]:
+    call = "import sys; from engine.bench.runs import run_child; run_child(sys.argv.pop(1), sys.argv.pop(1))"
+    return [sys.executable, "-P", "-c", call, name, source]
 
 
 def keep(folder: Path, name: str, rows: Sequence[Row], arguments: Sequence[str]) -> Path:

@@ -10,6 +10,7 @@ from engine.memory.geometry import Geometry
 from engine.memory.hardware import Hardware, read_hardware
 from engine.memory.plan import Plan, Settings, size_text
 from engine.memory.pools import aligned
+from engine.memory.ways_out import ways_out
 
 PAGE_TOKENS = (64, 32, 16)
 MIN_SLAB_BYTES = 4 << 20  # large against a page, so that little of a slab is left over
@@ -32,7 +33,13 @@ def plan(hardware: Hardware, geometry: Geometry, settings: Settings, model: str,
     """
     checked = _checked(settings, kv_dtype)
     made = _arrange(hardware, geometry, checked, model)
-    return made if made.fits else replace(made, ways_out=_ways_out(hardware, geometry, checked, made))
+    if made.fits:
+        return made
+
+    def arrange(other: Settings) -> Plan:
+        return _arrange(hardware, geometry, other, model)
+
+    return replace(made, ways_out=ways_out(made, geometry, checked, settings, arrange))
 
 
 def plan_model(directory: Path | str, settings: Settings, hardware: Hardware | None = None) -> Plan:
@@ -223,42 +230,6 @@ def _workspace_bytes(geometry: Geometry, settings: Settings, tiered: bool) -> in
     logits = 3 * settings.max_running * geometry.vocab_size
     rotary = geometry.max_window_tokens * geometry.head_dim
     return 4 * (rows * row_values + logits + rotary)
-
-
-def _ways_out(hardware: Hardware, geometry: Geometry, settings: Settings, made: Plan) -> tuple[str, ...]:
-    """Three things to do, the one that costs least first."""
-    ways = []
-    others = made.total_bytes - made.tenants["kv"]
-    per_slab = made.slab_bytes // made.page_bytes
-    pages = max(0, hardware.available_bytes - others) // made.slab_bytes * per_slab - 1
-    if pages > 0:
-        ways.append(f"ft serve --model {made.model} --kv {pages * made.page_tokens}")
-    if made.bank == "ram" and (budget := _disk_budget(hardware, geometry, settings, made)):
-        ways.append(f"ft serve --model {made.model} --host-memory {budget} (experts are read from disk as needed)")
-    if made.device == "cpu" and made.bank == "ram" and made.moe_slots > geometry.top_k:
-        ways.append(
-            f"ft serve --model {made.model} --moe-backend cpu (needs no slots, {size_text(made.tenants['experts'])})"
-        )
-    ways.append(f"Free {size_text(made.shortfall_bytes)}: close other programs, or raise {hardware.limited_by}.")
-    ways.append(f"ft models convert {made.model} {made.model}-q4 --format q4_0 (4.5 bits per weight of an expert)")
-    ways.append("ft serve --model smollm2-moe (the small model that comes with ft)")
-    return tuple(ways[:3])
-
-
-def _disk_budget(hardware: Hardware, geometry: Geometry, settings: Settings, made: Plan) -> int:
-    """Bytes for expert slots beside everything else, if experts are read from disk; 0 when that would not fit either."""
-    if made.device != "cpu" or hardware.available_bytes >= made.total_bytes:
-        return 0
-    budget = hardware.available_bytes - made.total_bytes + made.tenants["bank"] + made.tenants["experts"]
-    for _ in range(4):  # slots may need larger slabs, which cost the other tenants something
-        asked = replace(settings, host_memory=budget, moe_backend="auto", moe_slots=None)
-        if not geometry.top_k * aligned(geometry.expert_bytes) <= budget < geometry.bank_bytes:
-            return 0
-        plan = _arrange(hardware, geometry, asked, made.model)
-        if plan.fits:
-            return budget
-        budget -= plan.shortfall_bytes
-    return 0
 
 
 def _ceil(a: int, b: int) -> int:

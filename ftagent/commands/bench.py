@@ -20,6 +20,7 @@ BENCHMARKS = {
     "accuracy": "what formats and precisions change in the output",
     "report": "the latest kept rows, beside what they are to reach",
 }
+FORWARDED_HELP = tuple(BENCHMARKS)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "\n".join(
         [
             *(f"  {name:10} {text}" for name, text in BENCHMARKS.items()),
+            "",
+            "ft bench NAME --help lists the arguments of a benchmark.",
             "",
             "examples:",
             "  ft bench decode --quick           under a minute",

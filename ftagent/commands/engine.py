@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftagent.context import Context
+from ftagent.engine_options import add_engine_flags, engine_flags
 from ftagent.output import note, print_json
 
 if TYPE_CHECKING:
@@ -31,12 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--json", action="store_true")
         if name in ("start", "restart", "plan"):
             action.add_argument("-m", "--model", metavar="ID")
-            action.add_argument("--kv", metavar="N", help="KV tokens over all sessions, such as 64k")
+            add_engine_flags(action)
         if name in ("start", "restart"):
-            action.add_argument("--port", metavar="N")
-            action.add_argument("--threads", metavar="N")
-            action.add_argument("--moe-backend", metavar="NAME")
-            action.add_argument("--host-memory", metavar="BYTES")
             action.add_argument("--no-wait", action="store_true")
             action.add_argument("--dry-run", action="store_true", help="say what would be started")
         if name in ("start", "restart", "wait"):
@@ -64,16 +61,20 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 def _restart(args: argparse.Namespace, context: Context) -> int:
     """The model is looked for before anything is stopped. Also where none is running."""
+    from ftagent.engine_client import parse_engine_url
     from ftagent.engine_stop import stop_engine
     from ftagent.models import find_model
+    from ftagent.provision import EngineChoice, Prospect, start_command
     from ftagent.running_engine import find_engine
 
-    settings = _local(context, {"kv": args.kv, "port": args.port, "threads": args.threads, "wait": args.wait})
+    settings = _local(context, {**engine_flags(args), "wait": args.wait})
     running = find_engine(context.paths)
     args.model = args.model or (running.model if running else None) or settings.text("model")
     model = find_model(args.model, context.models_dir(settings), context.cwd)
     if args.dry_run:
-        print(f"would stop the engine, and start it with {model.name}" if running else f"would start {model.name}")
+        url = parse_engine_url(f"http://127.0.0.1:{settings.number('port')}")
+        line = start_command(Prospect(url, None, model, {}), EngineChoice(settings, args.model), context)
+        print(("would stop the engine, and start: " if running else "would start: ") + " ".join(line))
         return 0
     stop_engine(context.paths)
     return _start(args, context)
@@ -82,18 +83,19 @@ def _restart(args: argparse.Namespace, context: Context) -> int:
 def _start(args: argparse.Namespace, context: Context) -> int:
     from ftagent.engine_report import engine_report
     from ftagent.output import Progress
-    from ftagent.provision import EngineChoice, look, provide, start_command
+    from ftagent.provision import EngineChoice, ignored, look, provide, start_command
 
-    names = ("kv", "port", "threads", "moe_backend", "host_memory", "wait")
-    settings = _local(context, {name: getattr(args, name) for name in names})
+    settings = _local(context, {**engine_flags(args), "wait": args.wait})
     quiet = args.quiet or args.json
-    choice = EngineChoice(settings, args.model, wait=not args.no_wait, quiet=quiet)
+    choice = EngineChoice(settings, args.model, wait=not args.no_wait, quiet=quiet, stop_when_interrupted=True)
     if args.dry_run:
         prospect = look(choice, context)
         if prospect.running is None and not prospect.model.pulled:
             note(f"ft: would make the model {prospect.model.name} here first: ft models pull {prospect.model.name}")
         line = " ".join(start_command(prospect, choice, context))
         print(f"would start: {line}" if line else f"already running at {prospect.url.text}")
+        if said := ignored(prospect, choice):
+            note(f"ft: {said}")
         return 0
     progress = Progress(quiet)
     prospect = provide(choice, context, progress.show)
@@ -181,15 +183,14 @@ def _follow(log: Path) -> None:
 
 def _plan(args: argparse.Namespace, context: Context) -> int:
     from ftagent.engine_command import run_engine_tool
+    from ftagent.engine_options import as_arguments
     from ftagent.models import find_model
     from ftagent.provision import pull_model
 
-    settings = context.settings({"kv": args.kv})
+    settings = context.settings(engine_flags(args))
     models_dir = context.models_dir(settings)
     model = find_model(args.model or settings.text("model"), models_dir, context.cwd)
     if not model.pulled:
         pull_model(model.name, context, settings, quiet=args.json)
-    arguments = ["--model", model.reference, "--models-dir", str(models_dir)]
-    if (kv := settings.optional_text("kv")) is not None:
-        arguments += ["--kv", kv]
+    arguments = ["--model", model.reference, "--models-dir", str(models_dir), *as_arguments(settings)]
     return run_engine_tool(context.env, "plan", *arguments, *(["--json"] if args.json else []))

@@ -8,12 +8,14 @@ from ftagent.context import Context
 
 PASS_THROUGH = True
 ACTIONS = ("ls", "show", "fit", "pull", "import", "convert", "verify", "synth", "tiny-hybrid")
+FORWARDED_HELP = ACTIONS
 WRITING = ("pull", "import", "convert", "synth", "tiny-hybrid")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"ft models {'|'.join(ACTIONS)} [arguments]"
     parser.epilog = (
+        "ft models ACTION --help lists the arguments of an action.\n\n"
         "examples:\n"
         "  ft models ls                                 what is here (--json)\n"
         "  ft models fit                                which known models suit this machine\n"
@@ -33,7 +35,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     settings = context.settings({"models_dir": args.models_dir})
     models_dir = context.models_dir(settings)
-    if args.action in WRITING:
+    if args.action in WRITING and not {"-h", "--help"} & set(args.rest):
         ensure(models_dir.resolve())  # may be a link to a larger disk
     # What opens closed repositories; no other credential reaches the engine.
     kept = ("HF_TOKEN",) if args.action == "pull" else ()

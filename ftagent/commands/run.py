@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from ftagent.chat import Answer, Chat
-from ftagent.config import parse_tokens
 from ftagent.context import Context
 from ftagent.errors import FtError, UsageError
+from ftagent.option_values import parse_tokens
 from ftagent.output import Progress, note, print_json
 from ftagent.provision import EngineChoice, provide
 from ftagent.text import require_utf8

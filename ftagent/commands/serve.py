@@ -7,25 +7,25 @@ import os
 import sys
 
 from ftagent.context import Context
+from ftagent.engine_options import add_engine_flags, engine_flags
 
 PASS_THROUGH = True
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "ft serve [-m MODEL] [--port N] [--kv N] [engine options]"
-    parser.epilog = "Options not listed here go to the engine as they are."
+    parser.epilog = (
+        "Options not listed here go to the engine as they are: --log FILE, --host ADDRESS, --hibernate-dir DIR."
+    )
     parser.add_argument("-m", "--model", metavar="ID", help="default: the configured model")
-    parser.add_argument("--port", metavar="N")
-    parser.add_argument("--kv", metavar="N", help="KV tokens over all sessions, such as 64k")
-    parser.add_argument("--threads", metavar="N")
-    parser.add_argument("--moe-backend", metavar="NAME")
-    parser.add_argument("--host-memory", metavar="BYTES", help="RAM for experts; less than they take: read from disk")
+    add_engine_flags(parser)
     parser.add_argument("--models-dir", metavar="DIR")
     parser.add_argument("--plan", action="store_true", help="only print what it would need: ft engine plan")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     from ftagent.engine_command import engine_command, foreground_environment, run_engine_tool
+    from ftagent.engine_options import as_arguments
     from ftagent.engine_process import refuse_foreign_port, serve_arguments
     from ftagent.errors import Conflict
     from ftagent.models import find_model
@@ -33,17 +33,13 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from ftagent.provision import pull_model
     from ftagent.running_engine import find_engine
 
-    names = ("port", "kv", "threads", "moe_backend", "host_memory", "models_dir")
-    settings = context.settings({name: getattr(args, name) for name in names})
+    settings = context.settings({**engine_flags(args), "models_dir": args.models_dir})
     models_dir = context.models_dir(settings)
     model = find_model(args.model or settings.text("model"), models_dir, context.cwd)
     if not model.pulled:
         pull_model(model.name, context, settings, quiet=False)
     if args.plan:
-        wanted = ["--model", model.reference, "--models-dir", str(models_dir)]
-        for name in ("kv", "host_memory"):
-            if (value := settings.optional_text(name)) is not None:
-                wanted += ["--" + name.replace("_", "-"), value]
+        wanted = ["--model", model.reference, "--models-dir", str(models_dir), *as_arguments(settings)]
         return run_engine_tool(context.env, "plan", *wanted, *args.rest)
     running = find_engine(context.paths)
     if running is not None:

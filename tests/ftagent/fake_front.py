@@ -55,6 +55,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, {"schema": "ft.request/1", "turns": [record, record]})
         if self.path == "/v1/sessions":
             return self.answer(200, {"sessions": [{"id": key, **body} for key, body in SESSIONS.items()]})
+        if self.path.startswith("/v1/requests") and MODE == "damaged":
+            failed = {"end": "error", "error": "FT-E0510 weights: bank-3.bin: expert 7 is damaged."}
+            mistaken = {"end": "error", "error": "FT-E0413 prompt-too-long: too long."}
+            return self.answer(200, {"requests": [failed, mistaken, {"end": "stop", "error": None}]})
         if self.path.startswith("/v1/requests"):
             return self.answer(200, {"schema": "ft.request/1", "requests": [{"api": "chat", "prompt_tokens": 7}]})
         if self.path == "/v1/stats":

@@ -297,3 +297,61 @@ def test_command_respects_a_process_limit(model_dir):
     data = json.loads(done.stdout)
     assert done.returncode == 5 and not data["fits"] and data["available_bytes"] == 300 << 20
     assert data["limited_by"] == "ulimit -d" and len(data["ways_out"]) == 3
+
+
+def ways_settings(way):
+    """The settings that a way out names; None for one that is no `ft serve` of the same model."""
+    if not way.startswith("ft serve --model toy"):
+        return None
+    words = re.sub(r"\(.*\)", "", way).split()[4:]
+    names = {"--kv": "kv_tokens", "--max-running-requests": "max_running"}
+    found = {names.get(flag, flag[2:].replace("-", "_")): value for flag, value in pairs_of(words)}
+    return {name: int(value) if value.isdecimal() else value for name, value in found.items()}
+
+
+def pairs_of(words):
+    return zip(words[::2], words[1::2], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"max_running": 99_999_999}, "--max-running-requests 8"),
+        ({"max_running": 99_999_999, "kv_tokens": 4096}, "--kv 4096 --max-running-requests 8"),
+        ({"chunk_tokens": 50_000_000}, "--chunk-tokens 512"),
+        ({"kv_tokens": 50_000_000}, "--kv "),
+        ({"device": "emulated", "device_memory": 64 << 20}, "--device-memory "),
+        ({"device": "emulated", "device_memory": 64 << 20, "moe_backend": "cpu"}, "--device-memory "),
+        ({"moe_backend": "offload", "moe_slots": 10_000}, "--moe-backend offload"),
+    ],
+)
+@pytest.mark.parametrize("geometry", [TOY, HYBRID, LINEAR], ids=["attention", "hybrid", "linear"])
+def test_every_way_out_fits_and_the_cause_is_named(settings, named, geometry):
+    plan = make(available=8 * GIB, geometry=geometry, **settings)
+    if plan.fits:
+        pytest.skip("costs nothing in this geometry")
+    assert named in plan.ways_out[0]
+    offered = [ways_settings(way) for way in plan.ways_out]
+    for changed in [way for way in offered if way is not None]:
+        assert make(available=8 * GIB, geometry=geometry, **changed).fits, changed
+    if "device_memory" in settings:
+        assert not any("close other programs" in way for way in plan.ways_out)
+
+
+def test_the_plan_takes_what_serve_takes(model_dir):
+    flags = [
+        "--activations",
+        "f32",
+        "--device",
+        "cpu",
+        "--host-memory",
+        "1.5g",
+        "--threads",
+        "2",
+        "--anticipate",
+        "off",
+    ]
+    assert plan_command(model_dir, "--model", "toy", *flags).returncode == 0
+    for flag, value in (("--host-memory", "0"), ("--host-memory", "much"), ("--kv", "0")):
+        wrong = plan_command(model_dir, "--model", "toy", flag, value)
+        assert wrong.returncode == 2 and flag in wrong.stderr and "parse_" not in wrong.stderr
