@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError, nodes
+from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -43,17 +43,22 @@ class Traits:
     calls_together: bool = True  # several in one turn
 
 
+def compile_template(source: str) -> Template:
+    """The template, as models are served with it. Raises jinja2's TemplateError when it does not compile."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # local time, as users read it
+    return environment.from_string(source)
+
+
 class ChatTemplate:
     """`variables` are the names the template may use besides messages and tools, e.g. bos_token."""
 
     def __init__(self, source: str, variables: dict[str, Any]) -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-        )
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # local time, as users read it
-        self._template = environment.from_string(source)
+        self._template = compile_template(source)
         self._variables = variables
         self.traits = self._probe()
 

@@ -16,7 +16,7 @@ from engine.errors import BadRequest, FtError, NotFound, WeightsError
 from engine.weights import fit, making
 from engine.weights.manifest import load_manifest, verify
 from engine.weights.show import print_json, progress_line, size_text, summary
-from engine.weights.store import PULLABLE, find_model, model_names
+from engine.weights.store import PULLABLE, check_folder, find_model, model_names
 
 _EXIT_FAILED, _EXIT_USAGE, _EXIT_ABSENT, _EXIT_SIGNAL = 1, 2, 3, 128
 
@@ -34,6 +34,7 @@ def main(argv: list[str]) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     try:
+        check_folder(args.models_dir)
         args.run(args)
     except FtError as error:
         _report(error, args.json)

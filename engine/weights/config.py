@@ -15,13 +15,18 @@ def read_config(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise WeightsError(f"{path} is missing.", "A model directory needs its config.json.") from None
-    except (UnicodeDecodeError, ValueError) as error:
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise WeightsError(
             f"{path} is not JSON ({error}).", "Copy the model directory again from its source."
         ) from error
     if not isinstance(data, dict):
         raise WeightsError(f"{path} is not a JSON object.", "Copy the model directory again from its source.")
     return data
+
+
+def is_plain(name: str) -> bool:
+    """Whether `name` is that of a file in the folder itself, and leads nowhere else."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def text_config(config: dict[str, Any]) -> dict[str, Any]:

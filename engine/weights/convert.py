@@ -18,6 +18,7 @@ from engine.weights.choice import bias_of, choose, is_fused, matrix_names
 from engine.weights.config import architecture, text_config
 from engine.weights.manifest import Manifest, Progress
 from engine.weights.map import DenseTensor, LayerExperts, WeightMap
+from engine.weights.plausible import File, Spell, check_config
 from engine.weights.quantised import Matrix, join, pick
 from engine.weights.source import TensorSource
 from engine.weights.writer import Expert, FtwWriter, staged
@@ -77,9 +78,12 @@ def convert(
     return models_dir / name
 
 
-def weight_map_of(config: dict[str, Any]) -> WeightMap:
-    """The map of the architecture that `config` names. Raises Unsupported when engine/models has no such file."""
-    return models.get(architecture(config)).mapping(text_config(config))
+def weight_map_of(config: dict[str, Any], file: File = "config.json", spell: Spell = str) -> WeightMap:
+    """The map of the architecture that `config`, read from `file`, names. Raises Unsupported when engine/models has no such file,
+    WeightsError for numbers that no model has."""
+    model = models.get(architecture(config))
+    check_config(config, file, spell)
+    return model.mapping(text_config(config))
 
 
 def packing_ops() -> Ops:

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.weights.config import is_plain
+
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _OLLAMA_HUB, _OLLAMA_LIBRARY = "registry.ollama.ai", "library"
 
@@ -112,7 +114,8 @@ def _is_checkpoint(folder: Path) -> bool:
     if not _is_file(index):
         return _is_file(folder / "model.safetensors")
     try:
-        return all(_is_file(folder / name) for name in set(json.loads(index.read_bytes())["weight_map"].values()))
+        names = set(json.loads(index.read_bytes())["weight_map"].values())
+        return all(is_plain(name) and _is_file(folder / name) for name in names)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from engine.errors import Unsupported, WeightsError
 from engine.weights import gguf_blocks
-from engine.weights.gguf_config import config_of, layout_of
+from engine.weights.gguf_config import config_of, layout_of, spelled
 from engine.weights.gguf_names import LAYOUTS, ROPE_FACTORS, Place, places
+from engine.weights.plausible import HINT, check_config
 from engine.weights.quantised import Matrix, sound
 
 _MAGIC = b"GGUF"
@@ -29,7 +30,7 @@ class GgufSource:
     def __init__(self, path: Path) -> None:
         self._path = path
         readers = [_open(part) for part in _parts(path)]
-        self.metadata: dict[str, Any] = {key: field.contents() for key, field in readers[0].fields.items()}
+        self.metadata = {key: _contents(path, key, field) for key, field in readers[0].fields.items()}
         kind = layout_of(self.metadata)
         if kind not in LAYOUTS:
             raise Unsupported(
@@ -37,10 +38,9 @@ class GgufSource:
                 "Import the Hugging Face safetensors directory of the model instead.",
             )
         self._tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
-        try:
-            self.config = config_of(self.metadata, self._tensors, self._rope_factors())
-        except KeyError as error:
-            raise WeightsError(f"{path} lacks the metadata key {error}.", "Get the file again.") from error
+        self.config = config_of(self.metadata, self._tensors, self._rope_factors(), path)
+        check_config(self.config, path, self.spell)
+        self._check_stacks()
         self._places = places(self._tensors, LAYOUTS[kind], self.config)
 
     @property
@@ -48,7 +48,7 @@ class GgufSource:
         return frozenset(self._places)
 
     def read(self, name: str) -> Matrix:
-        place = self._places[name]
+        place = self._place(name)
         tensor = self._tensors[place.tensor]
         data = tensor.data if place.expert < 0 else tensor.data[place.expert]
         try:
@@ -62,7 +62,38 @@ class GgufSource:
         return self.read(name)[expert]  # type: ignore[index]  # experts have their own names here; stacks are floats
 
     def kind(self, name: str) -> str:
-        return gguf_blocks.kind(self._tensors[self._places[name].tensor].tensor_type)
+        return gguf_blocks.kind(self._tensors[self._place(name).tensor].tensor_type)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the tensor, as the model has it."""
+        place = self._place(name)
+        shape = _shape(self._tensors[place.tensor])[place.expert >= 0 :]
+        # What the model has as two may be one here, as the rows of both.
+        joined = place.tensor.endswith(("ffn_gate_up_exps.weight", "ssm_ba.weight"))
+        return (shape[0] // 2, *shape[1:]) if joined else shape
+
+    def spell(self, key: str) -> str:
+        """What the file calls a key of config.json."""
+        return spelled(self.metadata, key)
+
+    def _place(self, name: str) -> Place:
+        if name not in self._places:
+            raise WeightsError(f"{self._path} lacks {name}.", "Get the file again from its source.")
+        return self._places[name]
+
+    def _check_stacks(self) -> None:
+        """Stacks hold as many experts as the file says, and blocks are as many. Costs no more than the file has tensors."""
+        experts = self.config.get("num_experts") or self.config.get("num_local_experts")
+        drafts = self.metadata.get(f"{self.metadata['general.architecture']}.nextn_predict_layers", 0)
+        layers = self.config["num_hidden_layers"]
+        for name, tensor in self._tensors.items():
+            if experts and "_exps." in name and _shape(tensor)[0] != experts:
+                fact = f"{self.spell('num_experts')} is {experts}, but {name} holds {_shape(tensor)[0]}"
+                raise WeightsError(f"{self._path}: {fact}.", HINT)
+            block = name.removeprefix("blk.").partition(".")[0]
+            if name.startswith("blk.") and block.isdecimal() and int(block) >= layers + drafts:
+                fact = f"{self.spell('num_hidden_layers')} is {layers + drafts}, but there is {name}"
+                raise WeightsError(f"{self._path}: {fact}.", HINT)
 
     def _scale(self, place: Place) -> float:
         """What multiplies an NVFP4 matrix beside its block scales."""
@@ -107,6 +138,43 @@ def _open(path: Path) -> Any:
     if magic != _MAGIC:
         raise WeightsError(f"{path} is not a GGUF file.", "Give a .gguf file or a Hugging Face model directory.")
     try:
-        return _Reader(path)
+        reader = _Reader(path)
     except Exception as error:  # the reader lets numpy's and struct's errors through on damaged files
-        raise WeightsError(f"{path} is damaged or cut ({error}).", "Copy the file again from its source.") from error
+        size = path.stat().st_size
+        raise WeightsError(
+            f"{path} is damaged or cut: its {size} bytes end before what its header announces, or the header is no header.",
+            "Copy the file again from its source.",
+        ) from error
+    _check_places(path, reader)
+    return reader
+
+
+def _check_places(path: Path, reader: Any) -> None:
+    """Tensors begin at multiples of the alignment, one after the other, and nothing follows them."""
+    end, step = int(reader.data_offset), int(reader.alignment)
+    for tensor in sorted(reader.tensors, key=lambda tensor: int(tensor.data_offset)):
+        start = int(tensor.data_offset)
+        if (start - int(reader.data_offset)) % step:
+            raise WeightsError(
+                f"{path} is damaged: {tensor.name} lies at byte {start}, no multiple of {step} behind the header.", HINT
+            )
+        if start < end and tensor.n_bytes:
+            raise WeightsError(f"{path} is damaged: {tensor.name} lies in another tensor.", HINT)
+        end = start + int(tensor.n_bytes)
+    size, whole = path.stat().st_size, end + -(end - int(reader.data_offset)) % step
+    if reader.tensors and size > whole:
+        raise WeightsError(f"{path} is damaged: {size - whole} bytes follow its last tensor.", HINT)
+
+
+def _contents(path: Path, key: str, field: Any) -> Any:
+    try:
+        return field.contents()
+    except UnicodeDecodeError:
+        raise WeightsError(f"{path}: the metadata {key!r} is not UTF-8.", HINT) from None
+    except (IndexError, ValueError, TypeError):
+        raise WeightsError(f"{path}: the metadata {key!r} cannot be read.", HINT) from None
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    """Outputs before inputs; the file has it the other way around."""
+    return tuple(int(n) for n in reversed(tensor.shape))

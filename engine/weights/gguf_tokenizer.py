@@ -3,6 +3,7 @@ BPE as Llama 2 and Mixtral have it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -12,25 +13,22 @@ from engine.errors import Unsupported, WeightsError
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 
 
-def build_tokenizer(metadata: dict[str, Any]) -> Tokenizer:
+def build_tokenizer(metadata: dict[str, Any], file: Path | str = "The GGUF file") -> Tokenizer:
     """The tokenizer described by `tokenizer.ggml.*`. Control tokens are special, each a single id.
 
-    Raises Unsupported for other vocabularies, and for a pre-tokenizer not known here.
+    Raises Unsupported for other vocabularies, and for a pre-tokenizer not known here; WeightsError naming `file` for lists that
+    contradict each other.
     """
     kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
-    try:
-        if kind == "llama":
-            tokenizer = _sentencepiece(metadata)
-        elif kind == "gpt2" and pre in _PRE_TOKENIZERS:
-            tokenizer = _byte_level(metadata, pre)
-        else:
-            raise Unsupported(
-                f"The GGUF tokenizer {kind!r} with pre-tokenizer {pre!r} cannot be rebuilt here.",
-                "Import the Hugging Face directory of the model, which has tokenizer.json.",
-            )
-        tokens = metadata["tokenizer.ggml.tokens"]
-    except KeyError as error:
-        raise WeightsError(f"The GGUF file lacks {error}.", "Copy the file again from its source.") from error
+    if kind != "llama" and not (kind == "gpt2" and isinstance(pre, str) and pre in _PRE_TOKENIZERS):
+        raise Unsupported(
+            f"The GGUF tokenizer {kind!r} with pre-tokenizer {pre!r} cannot be rebuilt here.",
+            "Import the Hugging Face directory of the model, which has tokenizer.json.",
+        )
+    if fault := _fault(metadata, "merges" if kind == "gpt2" else "scores"):
+        raise WeightsError(f"{file}: {fault}.", "Get the file again from its source.")
+    tokens = metadata["tokenizer.ggml.tokens"]
+    tokenizer = _sentencepiece(metadata) if kind == "llama" else _byte_level(metadata, pre)
     kinds = metadata.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))
     tokenizer.add_special_tokens(
         [_added(token, special=True) for token, k in zip(tokens, kinds, strict=True) if k == _CONTROL]
@@ -39,6 +37,34 @@ def build_tokenizer(metadata: dict[str, Any]) -> Tokenizer:
         [_added(token, special=False) for token, k in zip(tokens, kinds, strict=True) if k == _USER_DEFINED]
     )
     return tokenizer
+
+
+def _fault(metadata: dict[str, Any], order: str) -> str:
+    """What is wrong with the vocabulary or what puts it together, its merges or scores; "" if nothing."""
+    prefix = "tokenizer.ggml"
+    for key in ("tokens", order):
+        if not isinstance(metadata.get(f"{prefix}.{key}"), list):
+            return f"{prefix}.{key} is missing or no list"
+    tokens, ranks = metadata[f"{prefix}.tokens"], metadata[f"{prefix}.{order}"]
+    if not tokens or not all(isinstance(token, str) for token in tokens):
+        return f"{prefix}.tokens is empty or holds something else than texts"
+    beside = {"token_type": metadata.get(f"{prefix}.token_type"), **({"scores": ranks} if order == "scores" else {})}
+    for key, values in beside.items():
+        if values is not None and not (
+            isinstance(values, list)
+            and len(values) == len(tokens)
+            and all(type(value) in (int, float) for value in values)
+        ):
+            return f"{prefix}.{key} does not have a number for each of the {len(tokens)} tokens"
+    unknown = metadata.get(f"{prefix}.unknown_token_id", 0)
+    if type(unknown) is not int or not 0 <= unknown < len(tokens):
+        return f"{prefix}.unknown_token_id is {unknown!r}, and there are {len(tokens)} tokens"
+    known = set(tokens)
+    for merge in ranks if order == "merges" else ():
+        parts = merge.split(" ") if isinstance(merge, str) else []
+        if len(parts) != 2 or not known.issuperset((*parts, "".join(parts))):
+            return f"{prefix}.merges has {merge!r}, whose parts or whole are not in the vocabulary"
+    return ""
 
 
 def _byte_level(metadata: dict[str, Any], pre: str) -> Tokenizer:

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.errors import BadRequest, NotFound
+from engine.errors import BadRequest, NotFound, WeightsError
 from engine.weights import discover
 from engine.weights.catalogue import config_of, known_models
 from engine.weights.config import architecture
 from engine.weights.manifest import MANIFEST_FILE, Progress, load_manifest
+from engine.weights.plausible import check_config
 from engine.weights.show import print_json, progress_line, size_text, summary
-from engine.weights.store import PULLABLE, check_name, find_model
+from engine.weights.store import PULLABLE, check_name, find_model, mode_of
 
 KEEP = "keep"
 
@@ -70,6 +71,10 @@ def tiny_hybrid(args: argparse.Namespace) -> None:
 def synth(args: argparse.Namespace) -> None:
     """`models synth --like MODEL --name NAME`."""
     config = config_of(args.like, args.layers, args.vocab)
+    try:
+        check_config(config, args.like)
+    except WeightsError as error:
+        raise BadRequest(error.message, "Give other --layers or --vocab.") from None
     if args.arch and architecture({"model_type": args.arch}) != architecture(config):
         raise BadRequest(
             f"{args.like} is of architecture {architecture(config)}, not {args.arch}.", "Leave --arch out."
@@ -93,7 +98,7 @@ def bring(args: argparse.Namespace) -> None:
     if args.source is None or args.name is None:
         raise BadRequest("A source and --name are needed.", "What is on the disk: ft models import --list")
     source = Path(args.source)
-    if ":" in args.source and not source.exists():
+    if ":" in args.source and not mode_of(source):
         found = discover.find(args.source, os.environ, Path.home())
         if found is None:
             raise NotFound(f"{args.source!r} is not on this machine.", "ft models import --list")
@@ -110,7 +115,7 @@ def convert(args: argparse.Namespace) -> None:
     try:
         model = find_model(args.models_dir, args.source)
     except NotFound:
-        if not source.exists():
+        if not mode_of(source):
             raise
         model = source
     if not (model / MANIFEST_FILE).is_file():

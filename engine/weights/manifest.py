@@ -13,6 +13,7 @@ Matrices are stored in the layout the kernels multiply with (`engine.kernels.con
 from __future__ import annotations
 
 import json
+import re
 import threading
 import zlib
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from typing import Any
 
 from engine.errors import WeightsError
 from engine.memory.geometry import Geometry
+from engine.weights.config import is_plain
 from engine.weights.direct import CutShort, FileRead, Reader
 
 FORMAT = "ftw/1"
@@ -234,6 +236,8 @@ def _check_types(record: _Record) -> None:
             raise TypeError(f"{known.name} is {value!r}")
 
 
+_SYNTHETIC = re.compile(rb'"quality":\s*"synthetic"')
+_LIKE = re.compile(rb'"source":\s*"random values at the shapes of ([A-Za-z0-9._-]+)"')
 _SCALARS: dict[str, type] = {"int": int, "str": str, "bool": bool}
 
 
@@ -243,7 +247,7 @@ def _check_files(manifest: Manifest) -> None:
     expected[manifest.dense_file] = manifest.dense_bytes
     expected.update({bank.file: bank.bytes for bank in manifest.banks})
     for file, size in expected.items():
-        if not file or Path(file).name != file:
+        if not is_plain(file):
             raise WeightsError(f"{path} names {file!r}, which is not a plain file name.", fix)
         _check_size(manifest.path(file), size, fix)
     for name, entry in manifest.dense.items():
@@ -276,6 +280,15 @@ def _without_empty_format(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def remedy(directory: Path) -> str:
-    """What to do about a damaged model directory. Its name decides, whatever the manifest in it says."""
+    """What to do about a damaged model directory. Its name decides, whatever the manifest in it says, except that random weights
+    have no source."""
+    try:
+        said = (directory / MANIFEST_FILE).read_bytes()
+    except OSError:
+        said = b""
+    if _SYNTHETIC.search(said):  # also where the rest of it is cut
+        like = _LIKE.search(said)
+        shapes = like[1].decode() if like else "MODEL"
+        return f"Make it again: ft models synth --like {shapes} --name {directory.name} --force"
     made = {"smollm2-moe": "ft models pull smollm2-moe --force", "tiny-hybrid": "ft models tiny-hybrid --force"}
     return "Make it again: " + made.get(directory.name, f"ft models import SOURCE --name {directory.name} --force")

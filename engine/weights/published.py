@@ -83,6 +83,13 @@ def read(stored: Stored, get: Get, block: tuple[int, int] = FP8_BLOCK) -> Quanti
     return Quantised("fp8", (_fp8_scales(scales[0].float().numpy(), n, k, block), full), k)
 
 
+def shape(stored: Stored, held: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the matrix or stack whose codes are stored as a tensor of shape `held`."""
+    if stored.format == "mxfp4":
+        return (*held[:-2], 32 * held[-2])
+    return (*held[:-1], 2 * held[-1]) if stored.format == "nvfp4" else held
+
+
 def _scale_of(name: str, dtypes: Mapping[str, str]) -> str:
     return next((scale for end in ("_scale_inv", "_scale") if (scale := f"{name}{end}") in dtypes), "")
 

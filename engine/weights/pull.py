@@ -20,11 +20,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from engine.errors import Unsupported, WeightsError
+from engine.weights.agreement import check_agreement
 from engine.weights.arrival import Arrived, RemoteFile, cut, queued
 from engine.weights.checkpoint import directory_facts
 from engine.weights.choice import choose
 from engine.weights.config import text_config
-from engine.weights.convert import ModelFacts, check_coverage, packing_ops, weight_map_of, write_facts
+from engine.weights.convert import ModelFacts, packing_ops, weight_map_of, write_facts
 from engine.weights.hub import Repository
 from engine.weights.manifest import Meter, Progress
 from engine.weights.map import WeightMap
@@ -88,7 +89,9 @@ def _open(repository: Repository, folder: Path) -> tuple[dict[str, RemoteFile], 
             )
         index.write_text(json.dumps({"weight_map": {"": _SINGLE}}))
     facts = directory_facts(folder, "bf16")
-    weight_map_of(facts.config)  # an architecture that is not offered says so before anything large is asked for
+    weight_map_of(
+        facts.config, f"{repository.repo}/config.json"
+    )  # an architecture that is not offered says so before anything large is asked for
     try:
         shards = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -115,8 +118,7 @@ class _Work:
         self._repository, self._folder, self._files, self._facts = repository, folder, files, facts
         self._arrived: Arrived = next(iter(files.values())).arrived
         source = SafetensorsSource(folder, open=lambda path: files[str(path.relative_to(folder))])
-        self._map = weight_map_of(facts.config)
-        check_coverage(source, self._map)
+        self._map = check_agreement(source, facts.config, f"{repository.repo}/config.json")
         chosen = choose(source, self._map, format, dense_format)
         self.notes = chosen.notes
         self._order = {"repo": repository.repo, "commit": repository.commit, "experts": chosen.experts}

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from engine.errors import WeightsError
 from engine.weights import published
-from engine.weights.config import read_config
+from engine.weights.config import is_plain, read_config
 from engine.weights.quantised import Matrix, sound
 
 _INDEX = "model.safetensors.index.json"
@@ -34,6 +34,7 @@ class SafetensorsSource:
 
     def __init__(self, directory: Path, open: Open | None = None) -> None:
         read_file = open or open_file
+        self._directory = directory
         self._handles: dict[Path, Any] = {}
         self._where: dict[str, tuple[Path, str]] = {}
         for path in _files(directory):
@@ -54,13 +55,15 @@ class SafetensorsSource:
 
     def read(self, name: str) -> Matrix:
         if name not in self._names:
-            raise KeyError(name)
+            raise self._missing(name)
         if stored := self._quantised.get(name):
             return sound(published.read(stored, self._stored, self._block), self._where[stored.parts[0]][0], name)
         return self._checked(name, self._stored(name))
 
     def read_expert(self, name: str, expert: int) -> Matrix:
         def part(name: str) -> torch.Tensor:
+            if name not in self._where:
+                raise self._missing(name)
             path, stored = self._where[name]
             tensor: torch.Tensor = self._handles[path].get_slice(stored)[expert : expert + 1][0]
             return tensor
@@ -81,6 +84,8 @@ class SafetensorsSource:
         return tensor
 
     def _dtype(self, name: str) -> str:
+        if name not in self._where:
+            raise self._missing(name)
         path, stored = self._where[name]
         return str(self._handles[path].get_slice(stored).get_dtype())
 
@@ -88,6 +93,25 @@ class SafetensorsSource:
         """The files and the tensors in them that `name` is read from."""
         parts = self._quantised[name].parts if name in self._quantised else (name,)
         return [self._where[part] for part in parts]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the tensor, or of the matrices that quantised parts stand for."""
+        found = self._quantised.get(name)
+        part = found.parts[0] if found else name
+        if part not in self._where:
+            raise self._missing(name)
+        path, stored = self._where[part]
+        held = tuple(int(n) for n in self._handles[path].get_slice(stored).get_shape())
+        if found is None:
+            return held
+        if len(held) < (4 if found.format == "mxfp4" and name.endswith("_proj") else 2):
+            raise WeightsError(
+                f"{path} holds {part} in {len(held)} dimensions, which is no {found.format} matrix.", _READ
+            )
+        return published.shape(found, held)
+
+    def _missing(self, name: str) -> WeightsError:
+        return WeightsError(f"{self._directory} lacks {name}.", "Copy the model directory again from its source.")
 
     def _checked(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point() or tensor.element_size() < 2:
@@ -112,11 +136,16 @@ def _files(directory: Path) -> list[Path]:
     if index.is_file():
         try:
             weight_map = json.loads(index.read_bytes())["weight_map"]
-            names = sorted(set(weight_map.values()))
+            names = sorted(set(weight_map.values()), key=str)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise WeightsError(
                 f"{index} is not a shard index ({error!r}).", "Copy it again from its source."
             ) from error
+        for name in names:
+            if not isinstance(name, str) or not is_plain(name):
+                raise WeightsError(
+                    f"{index} names {name!r}, which is not a plain file name.", "Copy it again from its source."
+                )
         return [directory / name for name in names]
     found = sorted(directory.glob("*.safetensors"))
     if not found:

@@ -34,7 +34,7 @@ def dense_shapes(config: dict[str, Any]) -> Shapes:
 
 def _attention(config: dict[str, Any], gated: bool = False, normed: bool = False) -> Shapes:
     hidden, size, heads = config["hidden_size"], head_dim(config), config["num_attention_heads"]
-    q, kv = heads * size, config["num_key_value_heads"] * size
+    q, kv = heads * size, (config.get("num_key_value_heads") or heads) * size
     rows = {"q": (2 if gated else 1) * q, "k": kv, "v": kv}
     shapes: Shapes = {f"self_attn.{part}_proj.weight": (n, hidden) for part, n in rows.items()}
     shapes["self_attn.o_proj.weight"] = (hidden, q)
@@ -63,13 +63,24 @@ def _linear_attention(config: dict[str, Any]) -> Shapes:
     }
 
 
+def _experts(config: dict[str, Any]) -> int:
+    """Configurations call it by either name."""
+    return int(config.get("num_experts") or config["num_local_experts"])
+
+
+def _llama(config: dict[str, Any], layer: int) -> Shapes:
+    hidden, width = config["hidden_size"], config["intermediate_size"]
+    rows = {"gate": (width, hidden), "up": (width, hidden), "down": (hidden, width)}
+    return {**_attention(config), **{f"mlp.{part}_proj.weight": shape for part, shape in rows.items()}}
+
+
 def _mixtral(config: dict[str, Any], layer: int) -> Shapes:
-    router = (config["num_local_experts"], config["hidden_size"])
+    router = (_experts(config), config["hidden_size"])
     return {**_attention(config), "block_sparse_moe.gate.weight": router}
 
 
 def _qwen3_moe(config: dict[str, Any], layer: int) -> Shapes:
-    return {**_attention(config, normed=True), "mlp.gate.weight": (config["num_experts"], config["hidden_size"])}
+    return {**_attention(config, normed=True), "mlp.gate.weight": (_experts(config), config["hidden_size"])}
 
 
 def _qwen3_5_moe(config: dict[str, Any], layer: int) -> Shapes:
@@ -79,7 +90,7 @@ def _qwen3_5_moe(config: dict[str, Any], layer: int) -> Shapes:
         full = kinds[layer] == "full_attention"
     return {
         **(_attention(config, gated=True, normed=True) if full else _linear_attention(config)),
-        "mlp.gate.weight": (config["num_experts"], hidden),
+        "mlp.gate.weight": (_experts(config), hidden),
         "mlp.shared_expert.gate_proj.weight": (shared, hidden),
         "mlp.shared_expert.up_proj.weight": (shared, hidden),
         "mlp.shared_expert.down_proj.weight": (hidden, shared),
@@ -88,7 +99,7 @@ def _qwen3_5_moe(config: dict[str, Any], layer: int) -> Shapes:
 
 
 def _gpt_oss(config: dict[str, Any], layer: int) -> Shapes:
-    experts = config["num_local_experts"]
+    experts = _experts(config)
     return {
         **_attention(config),
         "self_attn.sinks": (config["num_attention_heads"],),
@@ -98,6 +109,7 @@ def _gpt_oss(config: dict[str, Any], layer: int) -> Shapes:
 
 
 _LAYERS: dict[str, Callable[[dict[str, Any], int], Shapes]] = {
+    "llama": _llama,
     "mixtral": _mixtral,
     "qwen3_moe": _qwen3_moe,
     "qwen3_5_moe": _qwen3_5_moe,

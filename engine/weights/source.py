@@ -14,8 +14,8 @@ class TensorSource(Protocol):
     def names(self) -> frozenset[str]: ...
 
     def read(self, name: str) -> Matrix:
-        """The tensor, in any float dtype or as quantised matrix. Raises KeyError for a name that is not in `names`, WeightsError
-        when the file is bad."""
+        """The tensor, in any float dtype or as quantised matrix. Raises WeightsError for a
+        name that is not in `names`, and when the file is bad."""
 
     def read_expert(self, name: str, expert: int) -> Matrix:
         """`read(name)[expert]` of a stack of matrices or vectors, without reading the other experts where the file format allows

@@ -46,8 +46,7 @@ def staged(models_dir: Path, name: str) -> Iterator[Path]:
     """
     models_dir.mkdir(parents=True, exist_ok=True)
     final, partial, old = (models_dir / n for n in (name, f".{name}.partial", f".{name}.old"))
-    with (models_dir / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(models_dir / f".{name}.lock"):
         if old.exists() and not final.exists():  # killed between the two renames below
             old.rename(final)
         if final.exists() and not (final / MANIFEST_FILE).is_file():
@@ -65,6 +64,28 @@ def staged(models_dir: Path, name: str) -> Iterator[Path]:
         finally:
             for leftover in (partial, old):
                 shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One holder at a time, others wait; the file is gone afterwards."""
+    while True:
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_at(path, lock.fileno()):
+                continue  # the holder before us removed the file that we waited for
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 class FtwWriter:

@@ -45,7 +45,7 @@ def test_tensors_come_back_bit_for_bit(tmp_path: Path, sharded: bool) -> None:
         assert torch.equal(source.read(name), tensor)
     experts = "model.layers.0.mlp.experts.down_proj"
     assert all(torch.equal(source.read_expert(experts, e), expected[experts][e]) for e in range(4))
-    with pytest.raises(KeyError):
+    with pytest.raises(WeightsError, match=r"lacks model\.layers\.1\.mlp"):
         source.read("model.layers.1.mlp.experts.down_proj")
 
 
