@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from engine.errors import BadRequest, FtError, NotFound, WeightsError
 from engine.weights import fit, making
 from engine.weights.manifest import load_manifest, verify
-from engine.weights.show import print_json, progress_line, size_text, summary
+from engine.weights.show import file_size_text, print_json, progress_line, summary
 from engine.weights.store import PULLABLE, check_folder, find_model, model_names
 
 _EXIT_FAILED, _EXIT_USAGE, _EXIT_ABSENT, _EXIT_SIGNAL = 1, 2, 3, 128
@@ -139,7 +139,7 @@ def _ls(args: argparse.Namespace) -> None:
         if row["error"]:
             print(f"{row['name']:20} unusable: {row['error']}")
         else:
-            size = size_text(row["bytes"])
+            size = file_size_text(row["bytes"])
             print(
                 f"{row['name']:20} {row['arch']:12} {size:>9}  window {row['window_tokens']:,} {row['quality']}".rstrip()
             )
@@ -163,7 +163,7 @@ def _verify(args: argparse.Namespace) -> None:
         print_json({"schema": "ft.model-verify/1", "name": manifest.name, "ok": True, "bytes": manifest.total_bytes})
     else:
         print(
-            f"{manifest.name}: {1 + len(manifest.banks)} files, {size_text(manifest.total_bytes)}, all checksums right"
+            f"{manifest.name}: {1 + len(manifest.banks)} files, {file_size_text(manifest.total_bytes)}, all checksums right"
         )
 
 

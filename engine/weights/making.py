@@ -15,7 +15,7 @@ from engine.weights.catalogue import config_of, known_models
 from engine.weights.config import architecture
 from engine.weights.manifest import MANIFEST_FILE, Progress, load_manifest
 from engine.weights.plausible import check_config
-from engine.weights.show import print_json, progress_line, size_text, summary
+from engine.weights.show import file_size_text, print_json, progress_line, summary
 from engine.weights.store import PULLABLE, check_name, find_model, mode_of
 
 KEEP = "keep"
@@ -155,7 +155,7 @@ def _list(args: argparse.Namespace) -> None:
         print_json({"schema": "ft.models-found/1", "models": [model.to_json() for model in found]})
         return
     for model in found:
-        print(f"{size_text(model.size_bytes):>9}  {model.kind:11}  {model.id}")
+        print(f"{file_size_text(model.size_bytes):>9}  {model.kind:11}  {model.id}")
     if found:
         print("To bring one in: ft models import ID --name NAME", file=sys.stderr)
     else:

@@ -52,6 +52,6 @@ def print_json(document: dict[str, Any]) -> None:
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def size_text(n_bytes: int) -> str:
-    """For people, in powers of ten: "17.3 GB"."""
+def file_size_text(n_bytes: int) -> str:
+    """For people, in powers of ten as disks are sold: "17.30 GB". Memory is told in powers of two (memory.plan.size_text)."""
     return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,13 @@ class Sandbox:
     def engine_starts(self) -> int:
         return len((self.runtime / "starts").read_text().split())
 
+    @staticmethod
+    def wait_for(path: Path, limit_s: float = 20.0) -> None:
+        deadline = time.monotonic() + limit_s
+        while not path.exists():
+            assert time.monotonic() < deadline, f"{path} did not appear"
+            time.sleep(0.02)
+
     def tree(self) -> dict[str, tuple[int, int]]:
         """Every path below the sandbox with its size and mtime."""
         return {
@@ -121,3 +129,9 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
             os.kill(int(pid), 9)
         except ProcessLookupError:
             continue
+
+
+@pytest.fixture
+def pulled(sandbox: Sandbox) -> None:
+    """The default model is there."""
+    sandbox.model()

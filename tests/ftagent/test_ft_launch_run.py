@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,6 @@ from ftagent.launch import run
 FAKE_FT = [sys.executable, "-P", str(Path(__file__).with_name("fake_ft.py"))]
 
 pytestmark = pytest.mark.usefixtures("pulled")
-
-
-@pytest.fixture
-def pulled(sandbox) -> None:
-    sandbox.model()
-
-
-def wait_for(path: Path, limit_s: float = 20.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.02)
 
 
 def session_of(sandbox) -> dict:
@@ -262,7 +249,7 @@ def test_the_script_is_registered(sandbox) -> None:
 def test_terminated_is_forwarded_and_143(sandbox) -> None:
     sandbox.agent('echo $$ > pid; trap "touch got-term; exit 9" USR1; while :; do sleep 0.05; done')
     process = sandbox.start("launch", "pi")
-    wait_for(sandbox.project / "pid")
+    sandbox.wait_for(sandbox.project / "pid")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
     assert process.returncode == 143
@@ -286,7 +273,7 @@ def test_a_signal_while_the_agent_is_being_started_reaches_it(tmp_path, monkeypa
 def test_a_terminated_agent_may_choose_its_own_code(sandbox) -> None:
     sandbox.agent('trap "exit 9" TERM; touch ready; while :; do sleep 0.05; done')
     process = sandbox.start("launch", "pi")
-    wait_for(sandbox.project / "ready")
+    sandbox.wait_for(sandbox.project / "ready")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
     assert process.returncode == 9
@@ -295,7 +282,7 @@ def test_a_terminated_agent_may_choose_its_own_code(sandbox) -> None:
 def test_the_lease_is_held_while_the_agent_runs(sandbox) -> None:
     sandbox.agent("touch ready; while [ ! -e stop ]; do sleep 0.05; done")
     process = sandbox.start("launch", "pi")
-    wait_for(sandbox.project / "ready")
+    sandbox.wait_for(sandbox.project / "ready")
     (lease,) = (sandbox.runtime / "leases").iterdir()
     assert json.loads(lease.read_text())["pid"] == process.pid
     with lease.open() as file, pytest.raises(BlockingIOError):
@@ -310,7 +297,7 @@ def test_the_lease_is_held_while_the_agent_runs(sandbox) -> None:
 def test_exec_becomes_the_agent_and_keeps_the_lease(sandbox) -> None:
     sandbox.agent("echo $$ > pid; touch ready; while [ ! -e stop ]; do sleep 0.05; done; exit 7")
     process = sandbox.start("launch", "pi", "--exec")
-    wait_for(sandbox.project / "ready")
+    sandbox.wait_for(sandbox.project / "ready")
     assert int((sandbox.project / "pid").read_text()) == process.pid
     (lease,) = (sandbox.runtime / "leases").iterdir()
     with lease.open() as file, pytest.raises(BlockingIOError):

@@ -17,18 +17,6 @@ FAKE_FT = [sys.executable, "-P", str(Path(__file__).with_name("fake_ft.py"))]
 pytestmark = pytest.mark.usefixtures("pulled")
 
 
-@pytest.fixture
-def pulled(sandbox) -> None:
-    sandbox.model()
-
-
-def wait_for(path: Path, limit_s: float = 20.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.02)
-
-
 class Terminal:
     """`ft` as the foreground job of its own terminal, the way a shell starts it."""
 
