@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import mmap
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import models
 import sides
 import versus
 
@@ -120,7 +120,7 @@ def model(args: argparse.Namespace) -> Iterator[Path]:
         yield directory
     finally:
         if not args.keep_models:
-            models.remove(directory)
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def main() -> int:

@@ -66,7 +66,7 @@ def pair(name: str, shape: Shape, format: str, work: Path, keep: bool) -> Iterat
         if not made.gguf.exists():
             part = made.gguf.with_suffix(".part")
             peer_models.write(part, shape, format)
-            remove(made.directory)  # imported from another file
+            shutil.rmtree(made.directory, ignore_errors=True)  # imported from another file
             part.rename(made.gguf)
         if not made.directory.exists():
             _import(made.gguf, work, model, format)
@@ -74,13 +74,7 @@ def pair(name: str, shape: Shape, format: str, work: Path, keep: bool) -> Iterat
     finally:
         if not keep:
             made.gguf.unlink(missing_ok=True)
-            remove(made.directory)
-
-
-def remove(directory: Path) -> None:
-    """Delete a model directory and the lock beside it."""
-    shutil.rmtree(directory, ignore_errors=True)
-    (directory.parent / f".{directory.name}.lock").unlink(missing_ok=True)
+            shutil.rmtree(made.directory, ignore_errors=True)
 
 
 def _import(source: Path, models_dir: Path, name: str, format: str) -> None:
