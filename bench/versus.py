@@ -25,8 +25,8 @@ SPARE_BYTES = 3 << 30
 GROUPS = {
     "experts": ("experts", "expert_outputs", "combine"),
     "matrices": ("linear", "embedding"),
-    "attention": ("attention", "write_kv", "rope_"),
-    "delta": ("delta_rule", "conv", "gated_rmsnorm"),
+    "attention": ("attention", "place_heads"),
+    "delta": ("delta_rule", "delta_gates", "conv", "gated_rmsnorm"),
 }
 
 

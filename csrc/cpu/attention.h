@@ -76,24 +76,39 @@ FT_INLINE int64_t seq_of(const Batch& b, int64_t row) {
   return s;
 }
 
-static void write_kv(const Batch& b, int64_t layer, const float* k, const float* v, int64_t heads, int64_t dim) {
-  each_row(b.rows, 2 * heads * dim, [&](int64_t r, int) {
-    int64_t seq = seq_of(b, r);
-    for (int which = 0; which < 2; ++which) {
-      for (int64_t h = 0; h < heads; ++h) {
-        const float* from = (which ? v : k) + (r * heads + h) * dim;
-        uint8_t* to = kv_at(b, layer, seq, b.positions[r], which, h, heads, dim);
-        if (!b.kv_bf16) {
-          __builtin_memcpy(to, from, dim * sizeof(float));
-          continue;
-        }
-        for (int64_t i = 0; i < dim; ++i) {
-          uint32_t bits;
-          __builtin_memcpy(&bits, from + i, 4);
-          bool nan = (bits & 0x7fffffff) > 0x7f800000;
-          ((uint16_t*)to)[i] = (uint16_t)((nan ? bits | 0x400000 : bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-        }
-      }
+FT_INLINE void store_vector(const float* from, int64_t dim, bool bf16, uint8_t* to) {
+  if (!bf16) {
+    __builtin_memcpy(to, from, dim * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < dim; ++i) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, from + i, 4);
+    bool nan = (bits & 0x7fffffff) > 0x7f800000;
+    ((uint16_t*)to)[i] = (uint16_t)((nan ? bits | 0x400000 : bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  }
+}
+
+// From a projection's row to rotated queries and stored keys and values, in one pass: in decode the gaps between calls cost more.
+static void place_heads(const Batch& b, int64_t layer, const Heads& p, float* q) {
+  const int64_t dim = p.dim;
+  each_row(b.rows, (p.heads + 2 * p.kv_heads) * dim, [&](int64_t r, int thread) {
+    const int64_t seq = seq_of(b, r), position = b.positions[r];
+    const float *row = p.x + r * p.columns, *key = row + p.key_column, *value = key + p.kv_heads * dim;
+    const float *c = p.cos + position * p.half, *s = p.sin + position * p.half;
+    auto prepare = [&](const float* from, const float* norm, float eps, float* to) {
+      if (norm == nullptr)
+        __builtin_memcpy(to, from, dim * sizeof(float));
+      else
+        scale_row(from, dim, norm, inverse_rms(from, dim, eps), nullptr, to);
+      rotate(to, c, s, p.half);
+    };
+    for (int64_t h = 0; h < p.heads; ++h) prepare(row + h * dim, p.q_norm, p.q_eps, q + (r * p.heads + h) * dim);
+    float* one = (float*)pool::thread_scratch(thread, dim * sizeof(float));
+    for (int64_t h = 0; h < p.kv_heads; ++h) {
+      prepare(key + h * dim, p.k_norm, p.k_eps, one);
+      store_vector(one, dim, b.kv_bf16, kv_at(b, layer, seq, position, 0, h, p.kv_heads, dim));
+      store_vector(value + h * dim, dim, b.kv_bf16, kv_at(b, layer, seq, position, 1, h, p.kv_heads, dim));
     }
   });
 }

@@ -53,8 +53,8 @@ const Products& dot_products() {
 const Kernels& FT_JOIN(kernels_, FT_ISA)() {
   using namespace FT_ISA;
   static const Kernels table{
-      FT_TEXT(FT_ISA), {linear, routed_experts, attention, fma_loop}, rmsnorm, add_rmsnorm, silu_mul, sigmoid_mul, rope, write_kv,
-      conv, delta_rule, route, combine, read_loop,
+      FT_TEXT(FT_ISA), {linear, routed_experts, attention, fma_loop}, rmsnorm, add_rmsnorm, silu_mul, sigmoid_mul, place_heads,
+      conv, delta_gates, delta_rule, route, combine, read_loop,
   };
   return table;
 }

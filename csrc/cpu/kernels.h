@@ -54,16 +54,26 @@ struct Products {
   float (*peak_loop)(int64_t count);                // `count` multiply-adds of a vector on every thread
 };
 
+// The heads of a projection [rows, columns]: queries first, keys from `key_column` on, then values. Norms and rotary tables.
+struct Heads {
+  const float* x;
+  int64_t columns, key_column, heads, kv_heads, dim;
+  const float *cos, *sin;  // [positions, half]
+  int64_t half;
+  const float *q_norm, *k_norm;  // [dim] or nullptr
+  float q_eps, k_eps;
+};
+
 struct Kernels {
   const char* name;
   Products products;
   void (*rmsnorm)(const float* x, int64_t rows, int64_t dim, const float* w, float eps, const float* gate, float* out);
   void (*add_rmsnorm)(float* residual, const float* delta, int64_t rows, int64_t dim, const float* w, float eps, float* out);
   void (*silu_mul)(const float* gate_up, int64_t rows, int64_t width, float* out);
-  void (*sigmoid_mul)(const float* x, const float* gate, int64_t rows, int64_t dim, int64_t gate_dim, float* out);
-  void (*rope)(float* x, int64_t rows, int64_t heads, int64_t dim, const float* cos, const float* sin, int64_t half, const int32_t* positions);
-  void (*write_kv)(const Batch& b, int64_t layer, const float* k, const float* v, int64_t kv_heads, int64_t dim);
+  void (*sigmoid_mul)(const float* x, const float* gate, int64_t rows, int64_t dim, int64_t gate_dim, bool onto, float* out);
+  void (*place_heads)(const Batch& b, int64_t layer, const Heads& heads, float* q);
   void (*conv)(const Batch& b, int64_t layer, const float* x, int64_t channels, const float* w, int64_t width, int64_t state_offset, float* out);
+  void (*delta_gates)(const float* ba, int64_t rows, int64_t heads, const float* decay, const float* dt_bias, float* g, float* beta);
   void (*delta_rule)(const Batch& b, int64_t layer, const float* q, const float* k, const float* v, const float* g, const float* beta,
                      int64_t k_heads, int64_t k_dim, int64_t v_heads, int64_t v_dim, float* out);
   void (*route)(const float* logits, int64_t rows, int64_t experts, int64_t top_k, bool renormalise, int32_t* ids, float* weights);

@@ -135,23 +135,20 @@ void silu_mul(Address gate_up, int64_t rows, int64_t width, Address out) {
   kernels->silu_mul(at<float>(gate_up), rows, width, at<float>(out));
 }
 
-void sigmoid_mul(Address x, Address gate, int64_t rows, int64_t dim, int64_t gate_dim, Address out) {
+void sigmoid_mul(Address x, Address gate, int64_t rows, int64_t dim, int64_t gate_dim, bool onto, Address out) {
   std::lock_guard lock(one_at_a_time);
-  kernels->sigmoid_mul(at<float>(x), at<float>(gate), rows, dim, gate_dim, at<float>(out));
+  kernels->sigmoid_mul(at<float>(x), at<float>(gate), rows, dim, gate_dim, onto, at<float>(out));
 }
 
-void rope(Address x, int64_t rows, int64_t heads, int64_t dim, Address cos, Address sin, int64_t table_rows, int64_t half,
-          Address positions) {
-  for (int64_t r = 0; r < rows; ++r)
-    require(at<int32_t>(positions)[r] >= 0 && at<int32_t>(positions)[r] < table_rows, "a position lies past the rotary table");
-  std::lock_guard lock(one_at_a_time);
-  kernels->rope(at<float>(x), rows, heads, dim, at<float>(cos), at<float>(sin), half, at<int32_t>(positions));
-}
-
-void write_kv(const Batch& b, int64_t layer, Address k, Address v, int64_t kv_heads, int64_t dim) {
+void place_heads(const Batch& b, int64_t layer, Address x, int64_t columns, int64_t key_column, int64_t heads, int64_t kv_heads,
+                 int64_t dim, Address cos, Address sin, int64_t table_rows, int64_t half, Address q_norm, float q_eps,
+                 Address k_norm, float k_eps, Address q) {
   check_pages(b, layer, kv_heads, dim, false, 0);
+  for (int64_t r = 0; r < b.rows; ++r) require(b.positions[r] < table_rows, "a position lies past the rotary table");
   std::lock_guard lock(one_at_a_time);
-  kernels->write_kv(b, layer, at<float>(k), at<float>(v), kv_heads, dim);
+  const Heads parts{at<float>(x), columns, key_column, heads, kv_heads, dim, at<float>(cos), at<float>(sin), half,
+                    at<float>(q_norm), at<float>(k_norm), q_eps, k_eps};
+  kernels->place_heads(b, layer, parts, at<float>(q));
 }
 
 void attention(const Batch& b, int64_t layer, Address q, int64_t heads, int64_t kv_heads, int64_t dim, float scale,
@@ -166,6 +163,11 @@ void conv(const Batch& b, int64_t layer, Address x, int64_t channels, Address w,
   check_states(b, layer, state_offset, (width - 1) * channels * 4);
   std::lock_guard lock(one_at_a_time);
   kernels->conv(b, layer, at<float>(x), channels, at<float>(w), width, state_offset, at<float>(out));
+}
+
+void delta_gates(Address ba, int64_t rows, int64_t heads, Address decay, Address dt_bias, Address g, Address beta) {
+  std::lock_guard lock(one_at_a_time);
+  kernels->delta_gates(at<float>(ba), rows, heads, at<float>(decay), at<float>(dt_bias), at<float>(g), at<float>(beta));
 }
 
 void delta_rule(const Batch& b, int64_t layer, Address q, Address k, Address v, Address g, Address beta, int64_t k_heads,
@@ -275,10 +277,10 @@ NB_MODULE(_cpu, m) {
   m.def("add_rmsnorm", &add_rmsnorm, NoGil());
   m.def("silu_mul", &silu_mul, NoGil());
   m.def("sigmoid_mul", &sigmoid_mul, NoGil());
-  m.def("rope", &rope, NoGil());
-  m.def("write_kv", &write_kv, NoGil());
+  m.def("place_heads", &place_heads, NoGil());
   m.def("attention", &attention, NoGil());
   m.def("conv", &conv, NoGil());
+  m.def("delta_gates", &delta_gates, NoGil());
   m.def("delta_rule", &delta_rule, NoGil());
   m.def("route", &route, NoGil());
   m.def("experts", &routed_experts, NoGil());

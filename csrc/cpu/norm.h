@@ -58,28 +58,25 @@ static void silu_mul(const float* gate_up, int64_t rows, int64_t width, float* o
   });
 }
 
-static void sigmoid_mul(const float* x, const float* gate, int64_t rows, int64_t dim, int64_t gate_dim, float* out) {
+// With `onto` the products are added to it instead of stored.
+static void sigmoid_mul(const float* x, const float* gate, int64_t rows, int64_t dim, int64_t gate_dim, bool onto, float* out) {
   each_row(rows, dim, [&](int64_t r, int) {
     V one = gate_dim == 1 ? sigmoid(set1(gate[r])) : zero();
     for (int64_t i = 0; i < dim; i += 16) {
       V s = gate_dim == 1 ? one : sigmoid(load_some(gate + r * dim + i, dim - i));
-      store_some(out + r * dim + i, mul(load_some(x + r * dim + i, dim - i), s), dim - i);
+      V product = mul(load_some(x + r * dim + i, dim - i), s);
+      store_some(out + r * dim + i, onto ? add(load_some(out + r * dim + i, dim - i), product) : product, dim - i);
     }
   });
 }
 
-static void rope(float* x, int64_t rows, int64_t heads, int64_t dim, const float* cos, const float* sin, int64_t half,
-                 const int32_t* positions) {
-  each_row(rows, heads * dim, [&](int64_t r, int) {
-    const float *c = cos + positions[r] * half, *s = sin + positions[r] * half;
-    for (int64_t h = 0; h < heads; ++h) {
-      float *a = x + (r * heads + h) * dim, *b = a + half;
-      for (int64_t i = 0; i < half; i += 16) {
-        V first = load_some(a + i, half - i), second = load_some(b + i, half - i);
-        V cv = load_some(c + i, half - i), sv = load_some(s + i, half - i);
-        store_some(a + i, fnma(second, sv, mul(first, cv)), half - i);
-        store_some(b + i, fma(first, sv, mul(second, cv)), half - i);
-      }
-    }
-  });
+// Half-split pairs among the first 2 * half values, in place.
+FT_INLINE void rotate(float* head, const float* c, const float* s, int64_t half) {
+  float *a = head, *b = head + half;
+  for (int64_t i = 0; i < half; i += 16) {
+    V first = load_some(a + i, half - i), second = load_some(b + i, half - i);
+    V cv = load_some(c + i, half - i), sv = load_some(s + i, half - i);
+    store_some(a + i, fnma(second, sv, mul(first, cv)), half - i);
+    store_some(b + i, fma(first, sv, mul(second, cv)), half - i);
+  }
 }

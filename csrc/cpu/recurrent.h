@@ -59,16 +59,21 @@ FT_INLINE void copy_columns(const float* from, int64_t from_stride, float* to, i
     for (int64_t c = 0; c < columns; c += 16) store_some(to + i * to_stride + c, load_some(from + i * from_stride + c, columns - c), columns - c);
 }
 
-// One sequence, one head, N vectors of columns from `column` on: columns of a state never meet.
+// One sequence, one head, N vectors of columns from `column` on: columns of a state never meet. A single row works on the state
+// where it lies; more rows bring it into cache-sized scratch first.
 template <int N>
 FT_INLINE void delta_columns(const Delta& d, int64_t s, int64_t head, int64_t column, int thread) {
-  const int64_t stride = 16 * N, columns = d.v_dim - column < stride ? d.v_dim - column : stride;
+  const int64_t wide = 16 * N, columns = d.v_dim - column < wide ? d.v_dim - column : wide;
   const int64_t first = d.b.row_start[s], last = d.b.row_start[s + 1], k_head = head / (d.v_heads / d.k_heads);
   const int64_t offset = head * d.k_dim * d.v_dim + column;
-  float* state = (float*)pool::thread_scratch(thread, d.k_dim * stride * sizeof(float));
   float* home = state_at(d.b, d.b.states, s, d.layer, 0) + offset;
-  for (int64_t i = 0; i < d.k_dim * stride; i += 16) store(state + i, zero());
-  copy_columns(home, d.v_dim, state, stride, d.k_dim, columns);
+  const bool in_place = last - first == 1 && columns == wide;
+  const int64_t stride = in_place ? d.v_dim : wide;
+  float* state = in_place ? home : (float*)pool::thread_scratch(thread, d.k_dim * wide * sizeof(float));
+  if (!in_place) {
+    for (int64_t i = 0; i < d.k_dim * wide; i += 16) store(state + i, zero());
+    copy_columns(home, d.v_dim, state, stride, d.k_dim, columns);
+  }
   for (int64_t row = first;; ++row) {
     for (int64_t i = 0; i < d.b.snapshots; ++i)
       if (d.b.snapshot_seq[i] == s && d.b.snapshot_rows[i] == row - first)
@@ -84,11 +89,7 @@ FT_INLINE void delta_columns(const Delta& d, int64_t s, int64_t head, int64_t co
     for (int64_t i = 0; i < d.k_dim; ++i) {
       V kv = set1(k[i]);
 #pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) {
-        V value = mul(load(state + i * stride + 16 * n), decay);
-        store(state + i * stride + 16 * n, value);
-        memory[n] = fma(value, kv, memory[n]);
-      }
+      for (int n = 0; n < N; ++n) memory[n] = fma(mul(load(state + i * stride + 16 * n), decay), kv, memory[n]);
     }
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n)
@@ -97,7 +98,7 @@ FT_INLINE void delta_columns(const Delta& d, int64_t s, int64_t head, int64_t co
       V kv = set1(k[i]), qv = set1(q[i]);
 #pragma GCC unroll 4
       for (int n = 0; n < N; ++n) {
-        V value = fma(kv, change[n], load(state + i * stride + 16 * n));
+        V value = fma(kv, change[n], mul(load(state + i * stride + 16 * n), decay));
         store(state + i * stride + 16 * n, value);
         result[n] = fma(value, qv, result[n]);
       }
@@ -106,7 +107,7 @@ FT_INLINE void delta_columns(const Delta& d, int64_t s, int64_t head, int64_t co
     for (int n = 0; n < N; ++n)
       if (16 * n < columns) store_some(d.out + at * d.v_dim + column + 16 * n, result[n], columns - 16 * n);
   }
-  copy_columns(state, stride, home, d.v_dim, d.k_dim, columns);
+  if (!in_place) copy_columns(state, stride, home, d.v_dim, d.k_dim, columns);
 }
 
 FT_INLINE void unit_length(const float* x, int64_t dim, float scale, float* out) {
@@ -134,5 +135,17 @@ static void delta_rule(const Batch& b, int64_t layer, const float* q, const floa
   parallel(b.seqs * v_heads * slices, b.rows * v_heads * k_dim * v_dim <= kSmallWork, [&](int64_t task, int thread) {
     int64_t s = task / (v_heads * slices), head = task / slices % v_heads, column = task % slices * 16 * kStateVectors;
     delta_columns<kStateVectors>(d, s, head, column, thread);
+  });
+}
+
+// [M, 2 * heads] (beta's half first) -> log decay and beta, [M, heads]. Scalar, so that no element depends on where it stands.
+static void delta_gates(const float* ba, int64_t rows, int64_t heads, const float* decay, const float* dt_bias, float* g, float* beta) {
+  each_row(rows, 64 * heads, [&](int64_t r, int) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const float step = ba[(2 * r + 1) * heads + h] + dt_bias[h];
+      const float softplus = (step > 0.0f ? step : 0.0f) + __builtin_log1pf(__builtin_expf(-__builtin_fabsf(step)));
+      g[r * heads + h] = decay[h] * softplus;
+      beta[r * heads + h] = 1.0f / (1.0f + __builtin_expf(-ba[2 * r * heads + h]));
+    }
   });
 }

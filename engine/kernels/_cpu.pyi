@@ -32,11 +32,27 @@ def linear(x: int, rows: int, w: int, format: int, n: int, k: int, bias: int, ou
 def rmsnorm(x: int, rows: int, dim: int, w: int, eps: float, gate: int, out: int, /) -> None: ...
 def add_rmsnorm(residual: int, delta: int, rows: int, dim: int, w: int, eps: float, out: int, /) -> None: ...
 def silu_mul(gate_up: int, rows: int, width: int, out: int, /) -> None: ...
-def sigmoid_mul(x: int, gate: int, rows: int, dim: int, gate_dim: int, out: int, /) -> None: ...
-def rope(
-    x: int, rows: int, heads: int, dim: int, cos: int, sin: int, table_rows: int, half: int, positions: int, /
+def sigmoid_mul(x: int, gate: int, rows: int, dim: int, gate_dim: int, onto: bool, out: int, /) -> None: ...
+def place_heads(
+    batch: Batch,
+    layer: int,
+    x: int,
+    columns: int,
+    key_column: int,
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    cos: int,
+    sin: int,
+    table_rows: int,
+    half: int,
+    q_norm: int,
+    q_eps: float,
+    k_norm: int,
+    k_eps: float,
+    q: int,
+    /,
 ) -> None: ...
-def write_kv(batch: Batch, layer: int, k: int, v: int, kv_heads: int, dim: int, /) -> None: ...
 def attention(
     batch: Batch,
     layer: int,
@@ -53,6 +69,7 @@ def attention(
 def conv(
     batch: Batch, layer: int, x: int, channels: int, w: int, width: int, state_offset: int, out: int, /
 ) -> None: ...
+def delta_gates(ba: int, rows: int, heads: int, decay: int, dt_bias: int, g: int, beta: int, /) -> None: ...
 def delta_rule(
     batch: Batch,
     layer: int,

@@ -89,6 +89,25 @@ def _aligned(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How a projection's columns divide into heads, and what becomes of them before attention.
+
+    Queries fill the first `heads * head_dim` columns; keys begin at `key_column`, values follow them. `cos`, `sin`
+    [max_positions, rotary/2] rotate half-split (neox) pairs in the first `rotary` values of a head. Norms are (weight
+    [head_dim], eps) of an RMS norm over each head.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    key_column: int
+    cos: torch.Tensor
+    sin: torch.Tensor
+    q_norm: tuple[torch.Tensor, float] | None = None
+    k_norm: tuple[torch.Tensor, float] | None = None
+
+
 @dataclass(slots=True)
 class Batch:
     """The rows of one step: slices laid end to end. M rows, S sequences.
@@ -142,15 +161,12 @@ class Ops(Protocol):
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """[M, 2*w] (gate first) -> silu(gate) * up, [M, w]."""
 
-    def sigmoid_mul(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        """x * sigmoid(gate); gate has x's shape or one column."""
+    def sigmoid_mul(self, x: torch.Tensor, gate: torch.Tensor, onto: torch.Tensor | None = None) -> torch.Tensor:
+        """x * sigmoid(gate); gate has x's shape or one column. With `onto` the products are added to it, and it is returned."""
 
-    def rope_(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: torch.Tensor) -> None:
-        """Rotate in place. x [M, heads, head_dim]; cos, sin [max_positions, rotary/2]; half-split (neox) pairs in the first
-        `rotary` values of each head."""
-
-    def write_kv(self, batch: Batch, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Store [M, kv_heads, head_dim] at the rows' positions; `layer` counts attention layers."""
+    def place_heads(self, batch: Batch, layer: int, projected: torch.Tensor, heads: Heads) -> torch.Tensor:
+        """From a projection [M, columns] to rotated queries [M, heads, head_dim]; keys, rotated too, and values are stored at the
+        rows' positions. Heads are normalised before the rotation where `heads` has norms. `layer` counts attention layers."""
 
     def attention(
         self,
@@ -162,13 +178,19 @@ class Ops(Protocol):
         window: int = 0,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Causal paged attention of [M, heads, head_dim] over each row's own sequence (after write_kv) -> [M, heads*head_dim].
+        """Causal paged attention of [M, heads, head_dim] over each row's own sequence (after place_heads) -> [M, heads*head_dim].
         With a window the row at position p sees keys p-window+1..p, and pages before them are not read; `sinks` [heads] join
         the softmax's denominator. Keys are visited in blocks at absolute positions, so chunking never changes bits."""
 
     def conv(self, batch: Batch, layer: int, x: torch.Tensor, weight: torch.Tensor, state_offset: int) -> torch.Tensor:
         """Causal depthwise convolution + silu. x [M, channels], weight [channels, width] fp32; the window lies
         `state_offset` bytes into the layer's state; it is advanced, and stored at snapshots. `layer` counts linear layers."""
+
+    def delta_gates(
+        self, ba: torch.Tensor, decay: torch.Tensor, dt_bias: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log decay, beta), each [M, v_heads], from the projection [M, 2 * v_heads], beta's half first: decay [v_heads] *
+        softplus(. + dt_bias [v_heads]), and sigmoid."""
 
     def delta_rule(
         self,

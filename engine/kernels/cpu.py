@@ -13,7 +13,7 @@ import torch
 from engine.errors import Unsupported
 
 from . import _cpu
-from .contract import ACTIVATIONS, EXPERT_ACTIVATIONS, FORMATS, Batch, ExpertShape, Packed, packed_bytes
+from .contract import ACTIVATIONS, EXPERT_ACTIVATIONS, FORMATS, Batch, ExpertShape, Heads, Packed, packed_bytes
 
 _FORMAT = {name: index for index, name in enumerate(FORMATS)}
 _F32, _I32, _I64, _U8 = torch.float32, torch.int32, torch.int64, torch.uint8
@@ -85,32 +85,25 @@ class CpuOps:
         _cpu.silu_mul(_address(gate_up, _F32), rows, columns // 2, out.data_ptr())
         return out
 
-    def sigmoid_mul(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    def sigmoid_mul(self, x: torch.Tensor, gate: torch.Tensor, onto: torch.Tensor | None = None) -> torch.Tensor:
         dim = x.shape[-1]
         rows = x.numel() // dim if dim else 0
         gate_dim = 1 if gate.numel() == rows else dim
         _equal(gate.numel(), rows * gate_dim, "gate values")
-        out = torch.empty(x.shape)
-        _cpu.sigmoid_mul(_address(x, _F32), _address(gate, _F32), rows, dim, gate_dim, out.data_ptr())
+        out = torch.empty(x.shape) if onto is None else onto
+        _equal(out.numel(), x.numel(), "values to add to")
+        _cpu.sigmoid_mul(
+            _address(x, _F32), _address(gate, _F32), rows, dim, gate_dim, onto is not None, _address(out, _F32)
+        )
         return out
 
-    def rope_(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: torch.Tensor) -> None:
-        rows, heads, dim = _shape(x, 3)
-        table_rows, half = _shape(cos, 2)
-        _equal(sin.numel(), table_rows * half, "sine values")
-        _equal(positions.numel(), rows, "positions")
-        if 2 * half > dim:
-            raise ValueError(f"cannot rotate {2 * half} values of a head of {dim}")
-        _cpu.rope(
-            _address(x, _F32), rows, heads, dim, _address(cos, _F32), _address(sin, _F32), table_rows, half,
-            _address(positions, _I32),
-        )  # fmt: skip
-
-    def write_kv(self, batch: Batch, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
-        rows, heads, dim = _shape(k, 3)
+    def place_heads(self, batch: Batch, layer: int, projected: torch.Tensor, heads: Heads) -> torch.Tensor:
+        rows, columns = _shape(projected, 2)
         _equal(rows, batch.positions.numel(), "rows")
-        _equal(v.numel(), k.numel(), "values")
-        _cpu.write_kv(_view(batch), layer, _address(k, _F32), _address(v, _F32), heads, dim)
+        q = torch.empty(rows, heads.heads, heads.head_dim)
+        at = _address(projected, _F32)
+        _cpu.place_heads(_view(batch), layer, at, columns, *_heads(heads, columns), q.data_ptr())
+        return q
 
     def attention(
         self,
@@ -154,6 +147,25 @@ class CpuOps:
             out.data_ptr(),
         )
         return out
+
+    def delta_gates(
+        self, ba: torch.Tensor, decay: torch.Tensor, dt_bias: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, columns = _shape(ba, 2)
+        heads = columns // 2
+        _equal(decay.numel(), heads, "decays")
+        _equal(dt_bias.numel(), heads, "biases")
+        g, beta = torch.empty(rows, heads), torch.empty(rows, heads)
+        _cpu.delta_gates(
+            _address(ba, _F32),
+            rows,
+            heads,
+            _address(decay, _F32),
+            _address(dt_bias, _F32),
+            g.data_ptr(),
+            beta.data_ptr(),
+        )
+        return g, beta
 
     def delta_rule(
         self,
@@ -292,6 +304,28 @@ def _expert(shape: ExpertShape) -> tuple[int, int, int, int, int, int]:
     return (
         shape.hidden, shape.width, _format(shape.format), shape.down_offset,
         shape.bias_offset if shape.bias else 0, EXPERT_ACTIVATIONS.index(shape.activation),
+    )  # fmt: skip
+
+
+def _heads(heads: Heads, columns: int) -> tuple[int, int, int, int, int, int, int, int, int, float, int, float]:
+    """(key column, heads, key heads, head_dim, cos, sin, positions, rotary/2, and of q and k: norm or 0, eps), checked."""
+    dim = heads.head_dim
+    positions, half = _shape(heads.cos, 2)
+    _equal(heads.sin.numel(), positions * half, "sine values")
+    if 2 * half > dim:
+        raise ValueError(f"cannot rotate {2 * half} values of a head of {dim}")
+    if heads.key_column < heads.heads * dim or heads.key_column + 2 * heads.kv_heads * dim > columns:
+        raise ValueError(
+            f"{heads.heads} heads and twice {heads.kv_heads} of {dim} values do not fit in {columns} columns"
+        )
+    norms: list[tuple[int, float]] = []
+    for norm in (heads.q_norm, heads.k_norm):
+        if norm is not None:
+            _equal(norm[0].numel(), dim, "norm weights")
+        norms.append((0, 0.0) if norm is None else (_address(norm[0], _F32), norm[1]))
+    return (
+        heads.key_column, heads.heads, heads.kv_heads, dim, _address(heads.cos, _F32), _address(heads.sin, _F32),
+        positions, half, *norms[0], *norms[1],
     )  # fmt: skip
 
 

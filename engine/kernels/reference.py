@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 import torch
-from torch.nn.functional import silu
+from torch.nn.functional import silu, softplus
 
 from . import layout
-from .contract import ACTIVATIONS, Batch, ExpertShape, Packed, packed_bytes
+from .contract import ACTIVATIONS, Batch, ExpertShape, Heads, Packed, packed_bytes
 
 KV_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
@@ -49,24 +49,27 @@ class ReferenceOps:
         gate, up = gate_up.chunk(2, dim=-1)
         return silu(gate) * up
 
-    def sigmoid_mul(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        return x * torch.sigmoid(gate)
+    def sigmoid_mul(self, x: torch.Tensor, gate: torch.Tensor, onto: torch.Tensor | None = None) -> torch.Tensor:
+        product = x * torch.sigmoid(gate)
+        return product if onto is None else onto.add_(product)
 
-    def rope_(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: torch.Tensor) -> None:
-        half = cos.shape[1]
-        c, s = cos[positions.long()][:, None], sin[positions.long()][:, None]
-        first, second = x[..., :half].clone(), x[..., half : 2 * half].clone()
-        x[..., :half] = first * c - second * s
-        x[..., half : 2 * half] = second * c + first * s
-
-    def write_kv(self, batch: Batch, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
-        _, heads, dim = k.shape
+    def place_heads(self, batch: Batch, layer: int, projected: torch.Tensor, heads: Heads) -> torch.Tensor:
+        queries, keys = heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim
+        starts = (0, queries), (heads.key_column, keys), (heads.key_column + keys, keys)
+        q, k, v = (projected[:, at : at + n].reshape(len(projected), -1, heads.head_dim).clone() for at, n in starts)
+        if heads.q_norm is not None:
+            q = self.rmsnorm(q, *heads.q_norm)
+        if heads.k_norm is not None:
+            k = self.rmsnorm(k, *heads.k_norm)
+        _rotate(q, heads, batch.positions)
+        _rotate(k, heads, batch.positions)
         for s in range(batch.row_start.numel() - 1):
             for row in range(int(batch.row_start[s]), int(batch.row_start[s + 1])):
                 page, slot = divmod(int(batch.positions[row]), batch.page_tokens)
-                kv = _page(batch, s, page, layer, heads, dim)
+                kv = _page(batch, s, page, layer, heads.kv_heads, heads.head_dim)
                 kv[0, :, slot] = k[row].to(kv.dtype)
                 kv[1, :, slot] = v[row].to(kv.dtype)
+        return q
 
     def attention(
         self,
@@ -111,6 +114,12 @@ class ReferenceOps:
                 )
             window.copy_(inputs[last - first :])
         return out
+
+    def delta_gates(
+        self, ba: torch.Tensor, decay: torch.Tensor, dt_bias: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        heads = decay.numel()
+        return decay * softplus(ba[:, heads:] + dt_bias), ba[:, :heads].sigmoid()
 
     def delta_rule(
         self,
@@ -212,6 +221,15 @@ def _floats(arena: torch.Tensor, offset: int, shape: tuple[int, ...]) -> torch.T
     """A writable fp32 view of the arena."""
     count = torch.Size(shape).numel()
     return arena[offset : offset + 4 * count].view(torch.float32).view(shape)
+
+
+def _rotate(x: torch.Tensor, heads: Heads, positions: torch.Tensor) -> None:
+    """Half-split rotation of [M, heads, head_dim] in place."""
+    half = heads.cos.shape[1]
+    c, s = heads.cos[positions.long()][:, None], heads.sin[positions.long()][:, None]
+    first, second = x[..., :half].clone(), x[..., half : 2 * half].clone()
+    x[..., :half] = first * c - second * s
+    x[..., half : 2 * half] = second * c + first * s
 
 
 def _page(batch: Batch, seq: int, page: int, layer: int, heads: int, dim: int) -> torch.Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.kernels.contract import Batch, Ops, Packed
+from engine.kernels.contract import Batch, Heads, Ops, Packed
 from engine.layers.norm import Norm, norm_tensor
 from engine.layers.rope import Rope
 from engine.weights.map import DenseTensor
@@ -77,26 +77,23 @@ class Attention:
     q_norm: Norm | None = None
     k_norm: Norm | None = None
     sinks: torch.Tensor | None = None
+    heads: Heads = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = self.shape
+        key_column = (2 if shape.gated else 1) * shape.query_width
+        self.heads = Heads(
+            shape.heads, shape.kv_heads, shape.head_dim, key_column, *self.rope, q_norm=self.q_norm, k_norm=self.k_norm
+        )
 
     def __call__(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
         """[M, hidden] -> [M, hidden]; writes the rows' K and V into the batch's pages."""
-        ops, shape, rows = self.ops, self.shape, x.shape[0]
+        ops, shape = self.ops, self.shape
         projected = ops.linear(x, self.qkv, self.qkv_bias)
-        widths = [shape.query_width, shape.kv_width, shape.kv_width]
-        if shape.gated:
-            widths.insert(1, shape.query_width)
-        parts = [part.contiguous() for part in projected.split_with_sizes(widths, dim=1)]
-        q, k, v = parts[0], parts[-2], parts[-1]
-        if self.q_norm is not None and self.k_norm is not None:
-            q = ops.rmsnorm(q.view(-1, shape.head_dim), *self.q_norm)
-            k = ops.rmsnorm(k.view(-1, shape.head_dim), *self.k_norm)
-        q = q.view(rows, shape.heads, shape.head_dim)
-        k = k.view(rows, shape.kv_heads, shape.head_dim)
-        ops.rope_(q, self.rope.cos, self.rope.sin, batch.positions)
-        ops.rope_(k, self.rope.cos, self.rope.sin, batch.positions)
-        ops.write_kv(batch, self.layer, k, v.view(rows, shape.kv_heads, shape.head_dim))
+        q = ops.place_heads(batch, self.layer, projected, self.heads)
         scale = shape.head_dim**-0.5
         mixed = ops.attention(batch, self.layer, q, shape.kv_heads, scale, shape.window, self.sinks)
         if shape.gated:
-            mixed = ops.sigmoid_mul(mixed, parts[1])
+            gate = projected[:, shape.query_width : 2 * shape.query_width].contiguous()
+            mixed = ops.sigmoid_mul(mixed, gate)
         return ops.linear(mixed, self.out, self.out_bias)

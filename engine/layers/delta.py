@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from engine.kernels.contract import Batch, Ops, Packed
@@ -64,20 +63,6 @@ def delta_tensors(name: str, source: str) -> dict[str, DenseTensor]:
     }
 
 
-def gates(ba: torch.Tensor, decay: torch.Tensor, dt_bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(log decay, beta), each [M, v_heads], from the projection [M, 2 * v_heads] (beta's half first).
-
-    numpy on purpose: torch evaluates exp and log1p differently in the body and the tail of a vectorised loop, so a row's
-    bits would depend on its neighbours; numpy's loops use one formula for every element.
-    """
-    heads = decay.shape[0]
-    values = ba.numpy()
-    beta = 1.0 / (1.0 + np.exp(-np.ascontiguousarray(values[:, :heads])))
-    step = values[:, heads:] + dt_bias.numpy()
-    softplus = np.maximum(step, 0.0) + np.log1p(np.exp(-np.abs(step)))
-    return torch.from_numpy(decay.numpy() * softplus), torch.from_numpy(beta)
-
-
 @dataclass(slots=True)
 class DeltaNet:
     """One linear-attention layer; `layer` counts linear layers only."""
@@ -100,7 +85,7 @@ class DeltaNet:
             p.contiguous()
             for p in ops.linear(x, self.qkvz).split_with_sizes([shape.channels, shape.value_width], dim=1)
         )
-        g, beta = gates(ops.linear(x, self.ba), self.decay, self.dt_bias)
+        g, beta = ops.delta_gates(ops.linear(x, self.ba), self.decay, self.dt_bias)
         mixed = ops.conv(batch, self.layer, qkv, self.conv, shape.recurrent_bytes)
         widths = [shape.key_width, shape.key_width, shape.value_width]
         q, k, v = (p.contiguous() for p in mixed.split_with_sizes(widths, dim=1))

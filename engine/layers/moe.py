@@ -40,4 +40,4 @@ class Moe:
         if self.shared is None or self.shared_gate is None:
             return routed
         gate = self.ops.linear(x, self.shared_gate)
-        return routed.add_(self.ops.sigmoid_mul(self.shared(x), gate))
+        return self.ops.sigmoid_mul(self.shared(x), gate, onto=routed)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engine.kernels import _cpu
+from engine.kernels.contract import Batch, Heads, Ops
 
 CASES = [  # heads, kv_heads, dim, kv, page_tokens
     (4, 4, 16, "f32", 16),
@@ -40,6 +41,13 @@ def arena_for(make_arena, seqs, tokens, page_tokens, kv_heads, dim, kv):
     return make_arena(seqs, tokens, page_tokens, page_bytes, 64, 1)
 
 
+def store(ops: Ops, batch: Batch, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Puts keys and values [M, kv_heads, dim] into the batch's pages as they are."""
+    unturned = torch.empty(int(batch.positions.max()) + 1, 0)
+    heads = Heads(0, k.shape[1], k.shape[2], 0, unturned, unturned)
+    ops.place_heads(batch, layer, torch.cat([k.flatten(1), v.flatten(1)], dim=1), heads)
+
+
 @IN_BOTH
 @pytest.mark.parametrize("heads,kv_heads,dim,kv,page_tokens", CASES)
 def test_attention_equals_the_reference(cpu, reference, make_arena, activations, heads, kv_heads, dim, kv, page_tokens):
@@ -53,10 +61,10 @@ def test_attention_equals_the_reference(cpu, reference, make_arena, activations,
         for layer in range(LAYERS):
             k, v = torch.randn(rows, kv_heads, dim), torch.randn(rows, kv_heads, dim)
             before = arena.data.clone()
-            reference.write_kv(batch, layer, k, v)
+            store(reference, batch, layer, k, v)
             expected = arena.data.clone()
             arena.data.copy_(before)
-            cpu.write_kv(batch, layer, k, v)
+            store(cpu, batch, layer, k, v)
             assert torch.equal(arena.data, expected)
     for layer in range(LAYERS):
         q = torch.randn(step.positions.numel(), heads, dim)
@@ -81,19 +89,42 @@ def test_a_row_has_the_same_bits_in_any_chunk_batch_thread_count_and_instruction
     def run(ops) -> torch.Tensor:
         arena.data[: arena.spare].zero_()
         both = arena.batch({0: (0, tokens), 1: (0, tokens)}, kv)
-        ops.write_kv(both, 0, k.flatten(0, 1), v.flatten(0, 1))
+        store(ops, both, 0, k.flatten(0, 1), v.flatten(0, 1))
         whole = ops.attention(both, 0, q.flatten(0, 1), kv_heads, 0.2).view(2, tokens, -1)
         for size, first in ((1, 1190), (1, 500), (7, 1100), (64, 0), (500, 0)):
             for at in range(first, tokens if size > 1 else first + 10, size):
                 count = min(size, tokens - at)
                 part = arena.batch({1: (at, count)}, kv)
-                ops.write_kv(part, 0, k[1, at : at + count].contiguous(), v[1, at : at + count].contiguous())
+                store(ops, part, 0, k[1, at : at + count].contiguous(), v[1, at : at + count].contiguous())
                 out = ops.attention(part, 0, q[1, at : at + count].contiguous(), kv_heads, 0.2)
                 assert torch.equal(out, whole[1, at : at + count]), (size, at)
         return whole
 
     first, *rest = each_way(run)
     assert all(torch.equal(first, other) for other in rest)
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(
+    "heads,kv_heads,dim,rotary,gap", [(1, 1, 16, 16, 0), (3, 1, 64, 64, 7), (4, 2, 80, 20, 320), (2, 2, 256, 64, 0)]
+)
+def test_heads_are_placed_as_by_the_reference(cpu, reference, make_arena, heads, kv_heads, dim, rotary, gap, normed):
+    torch.manual_seed(dim)
+    arena = arena_for(make_arena, 2, 60, 16, kv_heads, dim, "f32")
+    batch = arena.batch({0: (40, 9), 1: (3, 1)})
+    angles = torch.outer(torch.arange(50.0), 1e4 ** (-torch.arange(rotary // 2) * 2.0 / rotary))
+    norms = [(torch.rand(dim) + 0.5, 1e-6), (torch.rand(dim) + 0.5, 1e-5)] if normed else [None, None]
+    layout = Heads(heads, kv_heads, dim, heads * dim + gap, angles.cos(), angles.sin(), *norms)
+    projected = torch.randn(10, layout.key_column + 2 * kv_heads * dim)
+    before = arena.data.clone()
+    theirs, stored = reference.place_heads(batch, 1, projected, layout), arena.data.clone()
+    arena.data.copy_(before)
+    ours = cpu.place_heads(batch, 1, projected, layout)
+    close = {"rtol": 2e-6, "atol": 2e-6}
+    torch.testing.assert_close(ours, theirs, **close)
+    torch.testing.assert_close(arena.data.view(torch.float32), stored.view(torch.float32), **close)
+    if not normed:
+        assert torch.equal(ours[..., rotary:], projected[:, : heads * dim].view(10, heads, dim)[..., rotary:])
 
 
 @IN_BOTH
@@ -103,10 +134,10 @@ def test_keys_after_a_row_do_not_reach_it_even_as_nan(cpu, make_arena, activatio
     arena = arena_for(make_arena, 1, 40, 16, 1, 16, kv)
     batch = arena.batch({0: (0, 40)}, kv)
     k, v, q = torch.randn(40, 1, 16), torch.randn(40, 1, 16), torch.randn(40, 1, 16)
-    cpu.write_kv(batch, 0, k, v)
+    store(cpu, batch, 0, k, v)
     clean = cpu.attention(batch, 0, q, 1, 0.25)
     k[first:], v[first:] = float("nan"), float("nan")
-    cpu.write_kv(batch, 0, k, v)
+    store(cpu, batch, 0, k, v)
     poisoned = cpu.attention(batch, 0, q, 1, 0.25)
     assert torch.equal(poisoned[:first], clean[:first])
     assert poisoned[first:].isnan().all()
@@ -124,7 +155,7 @@ def test_windows_and_sinks_equal_the_reference(cpu, reference, make_arena, activ
     step = arena.batch({0: (1000, 60), 1: (1290, 1)}, "bf16")
     for batch in (past, step):
         rows = batch.positions.numel()
-        cpu.write_kv(batch, 0, torch.randn(rows, kv_heads, dim), torch.randn(rows, kv_heads, dim))
+        store(cpu, batch, 0, torch.randn(rows, kv_heads, dim), torch.randn(rows, kv_heads, dim))
     q = torch.randn(61, heads, dim)
     sinks = torch.tensor([-40.0, -1.0, 0.0, 2.0, 9.0, 60.0]) if with_sinks else None
     ours = cpu.attention(step, 0, q, kv_heads, 0.3, window, sinks)
@@ -146,7 +177,7 @@ def test_a_windowed_row_has_the_same_bits_in_any_chunk_and_never_touches_pages_b
     def run(ops) -> torch.Tensor:
         arena.data[: arena.spare].zero_()
         both = arena.batch({0: (0, tokens)}, kv)
-        ops.write_kv(both, 0, k, v)
+        store(ops, both, 0, k, v)
         whole = ops.attention(both, 0, q, kv_heads, 0.2, window, sinks)
         for size, first in ((1, 1090), (1, 505), (33, 900)):
             for at in range(first, min(tokens, first + 100), size):

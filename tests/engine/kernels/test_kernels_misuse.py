@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from engine import kernels
 from engine.errors import Unsupported
-from engine.kernels.contract import ExpertShape, Packed
+from engine.kernels.contract import ExpertShape, Heads, Packed
 
 
 def test_unknown_backend_and_format_are_refused(cpu):
@@ -48,8 +49,6 @@ def test_indices_outside_their_tables_raise(cpu):
     for bad in (-1, 16):
         with pytest.raises(ValueError, match="vocabulary"):
             cpu.embedding(torch.tensor([bad], dtype=torch.int32), weight)
-    with pytest.raises(ValueError, match="rotary table"):
-        cpu.rope_(torch.zeros(1, 1, 8), torch.zeros(4, 4), torch.zeros(4, 4), torch.tensor([4], dtype=torch.int32))
     x, one = torch.zeros(1, 32), torch.ones(1, 1)
     with pytest.raises(ValueError, match="address table"):
         cpu.experts(
@@ -70,8 +69,15 @@ def test_indices_outside_their_tables_raise(cpu):
 def test_batches_that_point_outside_the_arena_raise(cpu, make_arena):
     arena = make_arena(1, 32, 16, 2 * 2 * 16 * 8 * 4, 256, 1)
     k = torch.zeros(4, 1, 8)
+    heads, row = Heads(1, 1, 8, 8, torch.zeros(40, 4), torch.zeros(40, 4)), torch.zeros(4, 24)
     with pytest.raises(ValueError, match="past the sequence's pages"):
-        cpu.write_kv(arena.batch({0: (30, 4)}), 0, k, k)
+        cpu.place_heads(arena.batch({0: (30, 4)}), 0, row, heads)
+    with pytest.raises(ValueError, match="rotary table"):
+        cpu.place_heads(
+            arena.batch({0: (12, 4)}), 0, row, replace(heads, cos=torch.zeros(15, 4), sin=torch.zeros(15, 4))
+        )
+    with pytest.raises(ValueError, match="do not fit in 24 columns"):
+        cpu.place_heads(arena.batch({0: (0, 4)}), 0, row, replace(heads, key_column=9))
     bad = arena.batch({0: (0, 4)})
     bad.page_offsets = bad.page_offsets + arena.data.numel()
     with pytest.raises(ValueError, match="outside the arena"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 
 @pytest.mark.parametrize("rows", [1, 3, 17, 64])
@@ -15,6 +16,8 @@ def test_norms_and_gates_equal_the_reference(cpu, reference, rows, dim):
     torch.testing.assert_close(cpu.sigmoid_mul(x, y), reference.sigmoid_mul(x, y), **close)
     gate = torch.randn(rows, 1)
     torch.testing.assert_close(cpu.sigmoid_mul(x, gate), reference.sigmoid_mul(x, gate), **close)
+    total = y.clone()
+    assert cpu.sigmoid_mul(x, gate, onto=total) is total and torch.equal(total, y + cpu.sigmoid_mul(x, gate))
     both = torch.cat([x, y], dim=1)
     torch.testing.assert_close(cpu.silu_mul(both), reference.silu_mul(both), **close)
     ours, theirs = x.clone(), x.clone()
@@ -37,31 +40,28 @@ def test_silu_is_accurate_over_the_whole_range_and_keeps_nan(cpu):
     assert out[0].isnan() and abs(out[1]) < 1e-30 and out[2] == 1000 and out[3] == 0
 
 
-@pytest.mark.parametrize("heads,dim,rotary", [(1, 16, 16), (3, 64, 64), (4, 80, 20), (2, 256, 64)])
-def test_rope_equals_the_reference(cpu, reference, heads, dim, rotary):
-    angles = torch.outer(torch.arange(50.0), 1e4 ** (-torch.arange(rotary // 2) * 2.0 / rotary))
-    x, positions = torch.randn(9, heads, dim), torch.randint(0, 50, (9,), dtype=torch.int32)
-    ours, theirs = x.clone(), x.clone()
-    cpu.rope_(ours, angles.cos(), angles.sin(), positions)
-    reference.rope_(theirs, angles.cos(), angles.sin(), positions)
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
-    assert torch.equal(ours[..., rotary:], x[..., rotary:])
+@pytest.mark.parametrize("heads", [1, 3, 32])
+def test_gates_of_the_delta_rule_are_the_definition(cpu, heads):
+    torch.manual_seed(heads)
+    ba, decay, dt_bias = torch.randn(97, 2 * heads) * 8, -torch.rand(heads), torch.randn(heads)
+    g, beta = cpu.delta_gates(ba, decay, dt_bias)
+    exact = decay.double() * F.softplus(ba[:, heads:].double() + dt_bias.double())
+    torch.testing.assert_close(g.double(), exact, rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(beta.double(), ba[:, :heads].double().sigmoid(), rtol=1e-6, atol=1e-12)
 
 
 def test_rows_have_the_same_bits_alone_and_together_on_every_instruction_set(each_way):
     torch.manual_seed(1)
     x, y, w, logits = torch.randn(67, 300), torch.randn(67, 300), torch.randn(300), torch.randn(67, 60)
-    angles = torch.randn(100, 25)
-    positions = torch.arange(67, dtype=torch.int32)
 
     def steps(ops, rows: slice) -> torch.Tensor:
         a = ops.gated_rmsnorm(x[rows], y[rows], w, 1e-6)
         b = ops.add_rmsnorm(a, y[rows], w, 1e-6)
         c = ops.sigmoid_mul(b, y[rows])
-        heads = c.view(-1, 5, 60).clone()
-        ops.rope_(heads, angles.cos(), angles.sin(), positions[rows])
+        d = ops.sigmoid_mul(c, logits[rows, :1].contiguous(), onto=a)
+        g, beta = ops.delta_gates(logits[rows], w[:30], w[30:60])
         ids, weights = ops.route(logits[rows], 6, True)
-        return torch.cat([heads.flatten(1), ops.silu_mul(c), ids.float(), weights], dim=1)
+        return torch.cat([d, ops.silu_mul(c), g, beta, ids.float(), weights], dim=1)
 
     def run(ops) -> torch.Tensor:
         whole = steps(ops, slice(None))

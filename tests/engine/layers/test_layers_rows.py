@@ -1,29 +1,11 @@
-"""Gates that do not depend on a row's neighbours, and batches that lose sequences."""
+"""Batches that lose sequences."""
 
 from __future__ import annotations
 
-import pytest
 import torch
-import torch.nn.functional as F
 
 from engine.kernels.contract import Batch
-from engine.layers.delta import gates
 from engine.layers.rows import keep_sequences
-
-
-@pytest.mark.parametrize("heads", [1, 3, 6, 32])
-def test_gates_are_the_definition_and_the_same_bits_in_any_batch(heads):
-    generator = torch.Generator().manual_seed(1)
-    ba = torch.randn(97, 2 * heads, generator=generator) * 8
-    decay, dt_bias = -torch.rand(heads, generator=generator), torch.randn(heads, generator=generator)
-    g, beta = gates(ba, decay, dt_bias)
-    torch.testing.assert_close(beta, ba[:, :heads].sigmoid())
-    torch.testing.assert_close(g, decay * F.softplus(ba[:, heads:] + dt_bias))
-    for size in (1, 2, 7, 30):
-        for begin in range(0, 97, size):
-            part = gates(ba[begin : begin + size].contiguous(), decay, dt_bias)
-            assert torch.equal(part[0], g[begin : begin + size])
-            assert torch.equal(part[1], beta[begin : begin + size])
 
 
 def test_keeping_sequences_renumbers_rows_and_snapshots():
