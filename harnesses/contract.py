@@ -111,3 +111,4 @@ class Harness:
     name: str
     declaration: dict[str, Any]
     adapter: Adapter
+    observe: bool = False  # nothing of it was verified: the engine watches what it does and drafts a declaration

@@ -114,6 +114,8 @@ class Sessions:
         for key, kind in (*texts.items(), ("declaration", dict), ("config", dict), ("script", dict)):
             if fields.get(key) is not None and not isinstance(fields[key], kind):
                 raise BadRequest(f"{key}: expected {'an object' if kind is dict else 'a string'}.")
+        if not isinstance(fields.get("observe", False), bool):
+            raise BadRequest("observe: expected true or false.")
         watchdog_s = fields.get("watchdog_s")
         if watchdog_s is not None and (
             isinstance(watchdog_s, bool) or not isinstance(watchdog_s, int | float) or not 0 <= watchdog_s < 1e9
@@ -132,7 +134,7 @@ class Sessions:
         session = Session(
             id="s-" + base64.b32encode(secrets.token_bytes(7))[:10].decode().lower(),
             token="ft_sess_" + secrets.token_urlsafe(32),
-            policy=EditPolicy.compose(declaration, template, version or None),
+            policy=EditPolicy.compose(declaration, template, version or None, fields.get("observe", False)),
             harness=fields.get("harness") or "",
             name=fields.get("name") or "",
             project=fields.get("project") or "",

@@ -19,6 +19,7 @@ from ftagent.launch.find import cached_version, find_executable, probe_version
 from ftagent.launch.shell import SHELLS
 from ftagent.provision import EngineChoice, Prospect, end_session, look, provide, register_session, start_command
 from ftagent.text import require_utf8
+from harnesses.contract import Harness
 
 TAKES_REST = True
 EXAMPLES = """\
@@ -26,13 +27,17 @@ examples:
   ft launch claude                            an interactive session in this folder
   ft launch codex -- exec "fix the test"      what follows -- goes to the agent
   ft launch pi --dry-run                      show what would happen, change nothing
+  ft launch run -- my-agent "fix the test"    any other client of the OpenAI or Anthropic APIs
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "ft launch AGENT [options] [-- agent arguments]"
     parser.epilog = EXAMPLES
-    parser.add_argument("agent", help="one of: " + ", ".join(harness_loader.names()))
+    parser.add_argument("agent", help="one of: " + ", ".join(harness_loader.names()) + "; or run, for any command")
+    parser.add_argument(
+        "--declaration", metavar="FILE", type=Path, help="of run: what the command does to its context, such as a draft"
+    )
     session = parser.add_argument_group("session")
     session.add_argument("-m", "--model", metavar="ID", help="default: the model being served, else the configured one")
     session.add_argument(
@@ -82,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    harness = harness_loader.load(args.agent)
+    harness = _harness(args, context)
     looks = args.dry_run or args.print_config
     if args.exec and (args.no_exec or args.print_env):
         raise UsageError("--exec runs the agent, --no-exec and --print-env do not.", "Leave one of them out.")
@@ -150,6 +155,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         "watchdog_s": plan.injection.watchdog_s,
         "render": {"preserve_thinking": request.preserve_thinking},
         "version": request.version or "",
+        "observe": harness.observe,
         "config": plan.injection.config,
         "window": plan.window_tokens,
         "max_output": plan.max_output_tokens,
@@ -169,6 +175,17 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if args.print_env or args.no_exec:
         return _prepared_only(plan, args, events, context)
     return run_prepared(prepared, events, become=args.exec)
+
+
+def _harness(args: argparse.Namespace, context: Context) -> Harness:
+    """For `run` the command's own, which then has its arguments only."""
+    if args.agent != "run":
+        if args.declaration is not None:
+            raise UsageError("--declaration belongs to ft launch run.", "Leave it out.")
+        return harness_loader.load(args.agent)
+    harness = harness_loader.load_command(args.rest, args.declaration, context.cwd)
+    args.rest = args.rest[1:]
+    return harness
 
 
 def _project(args: argparse.Namespace, context: Context) -> Path:

@@ -2,8 +2,8 @@
 
     python install.py NAME        -> {"executable": "/…/claude", "path": ["/…/node/bin"]} as one line of JSON
 
-The cache is outside the repository: nothing of a proprietary agent is ever part of it. Needs npm; installs once, under
-a lock, and is silent when everything is there.
+The cache is outside the repository: nothing of a proprietary agent is ever part of it. Needs npm, or Python for an agent
+that is published as a Python package; installs once, under a lock, and is silent when everything is there.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Agent:
-    package: str  # npm name@version
-    executable: str  # below node_modules
+    package: str  # npm name@version, PyPI name==version
+    executable: str  # below node_modules, or the program of the environment of its own
     needs: str = ""  # another entry whose folder of executables must be on PATH
 
 
@@ -33,6 +33,10 @@ AGENTS = {
     "opencode": Agent("opencode-linux-x64@1.18.33", "opencode-linux-x64/bin/opencode"),
     "pi": Agent("@mariozechner/pi-coding-agent@0.73.1", ".bin/pi", needs="node24"),
     "openclaw": Agent("openclaw@2026.9.6", ".bin/openclaw", needs="node24"),
+    "qwen": Agent("@qwen-code/qwen-code@0.24.4", ".bin/qwen", needs="node24"),
+    "hermes": Agent("hermes-agent==0.19.0", "hermes"),
+    "aider": Agent("aider-chat==0.86.2", "aider"),
+    "mini_swe_agent": Agent("mini-swe-agent==2.4.6", "mini"),
 }
 TIMEOUT_S = 600
 
@@ -53,9 +57,10 @@ def install(name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with (cache() / f".{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        executable = folder / "node_modules" / agent.executable
-        if not _is_there(folder, agent, executable):
-            _npm_install(folder, agent)
+        python = "==" in agent.package
+        executable = folder / ("venv/bin" if python else "node_modules") / agent.executable
+        if not (_is_in_venv(folder, agent) if python else _is_there(folder, agent, executable)):
+            (_pip_install if python else _npm_install)(folder, agent)
         if not executable.exists():
             sys.exit(f"{agent.package} was installed but has no {agent.executable}")
     return executable
@@ -73,6 +78,24 @@ def _is_there(folder: Path, agent: Agent, executable: Path) -> bool:
     except (OSError, ValueError, KeyError):
         return False
     return executable.exists() and (installed == wanted or installed.startswith(f"{wanted}."))
+
+
+def _is_in_venv(folder: Path, agent: Agent) -> bool:
+    """What was installed last, written down when it was complete."""
+    note = folder / "installed"
+    return note.exists() and note.read_text() == agent.package and (folder / "venv/bin" / agent.executable).exists()
+
+
+def _pip_install(folder: Path, agent: Agent) -> None:
+    venv = folder / "venv"
+    for command in (
+        [sys.executable, "-m", "venv", "--clear", str(venv)],
+        [str(venv / "bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", agent.package],
+    ):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
+        if done.returncode != 0:
+            sys.exit(f"pip could not install {agent.package}: {done.stderr.strip()[-500:]}")
+    (folder / "installed").write_text(agent.package)
 
 
 def _npm_install(folder: Path, agent: Agent) -> None:

@@ -34,12 +34,14 @@ class EditPolicy:
         self.observe = observe
 
     @staticmethod
-    def compose(declaration: Mapping[str, Any] | None, template: Template, version: str | None = None) -> EditPolicy:
+    def compose(
+        declaration: Mapping[str, Any] | None, template: Template, version: str | None = None, observe: bool = False
+    ) -> EditPolicy:
         """The policy of a session. None: a client that declares nothing. Raises BadRequest naming the field at fault."""
         if declaration is None:
-            return EditPolicy(None, template)
+            return EditPolicy(None, template, observe)
         parsed = declarations.parse(declaration)
-        return EditPolicy(parsed, template, observe=version is not None and not parsed.covers(version))
+        return EditPolicy(parsed, template, observe or (version is not None and not parsed.covers(version)))
 
     def canonical(self, conversation: Conversation, body: Mapping[str, Any]) -> Conversation:
         """The conversation to render: without volatile text, late system messages and deferred tools as declared."""
