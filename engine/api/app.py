@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.api import anthropic, chat, completions, control, errors, models, responses
+from engine.api import anthropic, chat, completions, control, errors, forecast, models, responses
 from engine.api.gate import Gate
 from engine.errors import FtError, NotFound
 from engine.front.context import Front
@@ -41,6 +41,7 @@ _ADMIN_ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
     ("/v1/sessions/{id}/turns", control.session_turns, ("GET",)),
     ("/v1/stats", control.stats, ("GET",)),
     ("/v1/requests", control.requests, ("GET",)),
+    ("/v1/engine/forecast", forecast.forecast, ("GET",)),
     ("/v1/engine/events", control.events, ("GET",)),
     ("/v1/engine/stop", control.stop, ("POST",)),
 )

@@ -141,6 +141,7 @@ async def stats(request: Request) -> Response:
             "sessions": len(sessions),
             "scripted": any(s.script is not None for s in sessions),
             "anticipation": {**front.anticipation.json(), "predictions": front.sessions.predictions()},
+            "forecast": front.forecast.error(),
             "worker": asdict(front.supervisor.worker),
             "engine": await front.supervisor.stats(),
         }

@@ -26,6 +26,8 @@ class Account:
         self._began = time.monotonic()
         self._gaps: list[float] = []
         self._lost_tokens = 0
+        self._ahead: list[tuple[int, int]] = []
+        self._alone = True
         self._last_token = 0.0
         session.requests += 1
         session.running += 1
@@ -47,6 +49,7 @@ class Account:
         record.broke_at = prepared.broke.json() if prepared.broke else None
         record.texts = prepared.texts
         record.applied_edits = prepared.applied.json() if prepared.applied else None
+        self._ahead = self._front.records.prefilling(record)
 
     def lost(self, tokens: int) -> None:
         """The line had sent the first `tokens` of this prompt to a worker that is no more."""
@@ -60,7 +63,9 @@ class Account:
     def tokens(self, ids: Sequence[int], first: bool) -> None:
         """Time between tokens; the first ones have none before them."""
         now = time.monotonic()
-        if not first:
+        if first:
+            self._alone = self._alone and not self._front.records.prefilling(self.record)
+        else:
             self._gaps.append((now - self._last_token) / max(1, len(ids)))
         self._last_token = now
 
@@ -70,6 +75,7 @@ class Account:
         if message["t"] == "accepted":
             self._prefix(message)
             record.resume_at = message["resume_at"]
+            self._predict()
             if message["cached"] < self._lost_tokens * 9 // 10:
                 record.cold = "the worker was restarted"
         elif message["t"] == "progress":
@@ -107,9 +113,19 @@ class Account:
         counts = self._front.anticipation.counts
         counts.used += record.anticipated_tokens or 0
         counts.wasted += record.wasted_tokens or 0
+        self._front.forecast.observe(record, self._alone)
         self._front.metrics.running.dec()
         self._front.metrics.finished(record)
         self._front.bus.publish("request", record.json())
+
+    def _predict(self) -> None:
+        """The prefix is known, so that what is left can be forecast."""
+        record = self.record
+        new = (record.prompt_tokens or 0) - (record.cached_tokens or 0)
+        disk = record.tier == "disk"
+        self._alone = not self._ahead and not self._front.records.prefilling(record)
+        made = self._front.forecast.predict(new, record.cached_tokens or 0, self._ahead, disk, render_s=record.render_s)
+        record.predicted_ttft_s = made.ttft_p50_s
 
     def _prefix(self, counts: Mapping[str, Any]) -> None:
         for name in _COUNTS:

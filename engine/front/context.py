@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from engine.front.anticipation import Anticipation
+from engine.front.forecast import Forecast
 from engine.front.heads import Heads
 from engine.front.lines import Lines
 from engine.front.metrics import Metrics
@@ -41,6 +42,7 @@ class Front:
     heartbeat_s: float
     heads: Heads
     lines: Lines = field(default_factory=Lines)
+    forecast: Forecast = field(default_factory=lambda: Forecast(None, ""))
     port: int = 0
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
     started: float = field(default_factory=time.time)

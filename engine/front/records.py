@@ -55,6 +55,9 @@ class RequestRecord:
     first_token_s: float | None = None
     decode_s: float | None = None
     ttft_s: float | None = None
+    predicted_ttft_s: float | None = (
+        None  # forecast when it was admitted: what is cached is known then, the rest is not
+    )
     total_s: float | None = None
     tpot_p50_s: float | None = None
     tpot_p95_s: float | None = None
@@ -93,6 +96,16 @@ class Records:
         """Oldest first, at most `limit`, of one session when given."""
         chosen = [r for r in self._ring if session is None or r.session == session]
         return [r.json(texts) for r in chosen[-limit:]] if limit > 0 else []
+
+    def prefilling(self, but: RequestRecord | None = None) -> list[tuple[int, int]]:
+        """(tokens left, depth) of every other request that waits for its first token."""
+        found = []
+        for r in list(self._ring)[-64:]:
+            if r is not but and r.end is None and r.ttft_s is None and r.prompt_tokens:
+                done = max(r.prefill_done or 0, r.cached_tokens or 0)
+                if done < r.prompt_tokens:
+                    found.append((r.prompt_tokens - done, done))
+        return found
 
     def running(self) -> int:
         return sum(1 for r in self._ring if r.end is None)

@@ -17,6 +17,7 @@ from engine.api.app import make_app
 from engine.errors import FtError, NotFound, WeightsError, WorkerGone, report
 from engine.front.anticipation import Anticipation
 from engine.front.context import VERSION, Front
+from engine.front.forecast import Forecast, Pool
 from engine.front.heads import Heads
 from engine.front.metrics import Metrics
 from engine.front.records import EventBus, Records
@@ -27,7 +28,7 @@ from engine.memory import planner
 from engine.memory.plan import Settings as PlanSettings
 from engine.prompt.language import Language
 from engine.settings import Settings
-from engine.weights.manifest import load_manifest
+from engine.weights.manifest import Manifest, load_manifest
 from engine.weights.store import PULLABLE
 
 DRAIN_S = 20
@@ -82,6 +83,7 @@ def serve(settings: Settings) -> int:
                 anticipation=Anticipation(settings.anticipate, supervisor, metrics),
                 heartbeat_s=settings.heartbeat_s,
                 heads=Heads.of_model(settings.hibernate_dir, directory),
+                forecast=Forecast.of_model(settings.profiles_dir, manifest.name, _pool(manifest)),
                 port=sock.getsockname()[1],
             )
             runtime.announce(
@@ -110,6 +112,11 @@ def model_directory(settings: Settings) -> Path:
         known = f"ft models pull {given}" if given in PULLABLE else "See those there are: ft models ls"
         raise NotFound(f"There is no model {given!r}{where}.", known)
     return directory.absolute()
+
+
+def _pool(manifest: Manifest) -> Pool:
+    banks = manifest.banks
+    return Pool(sum(bank.experts for bank in banks), sum(bank.bytes for bank in banks))
 
 
 def _language(directory: Path) -> Language:
@@ -159,6 +166,7 @@ async def _serve(front: Front, sock: socket.socket) -> int:
         failing.cancel()
         stopping.cancel()
         await front.close()
+        front.forecast.write()
         await asyncio.wait({supervising}, timeout=1.0)
     if failing.done() and not failing.cancelled() and failing.result():
         return 5
