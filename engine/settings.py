@@ -136,6 +136,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("hibernate_dir", _path, None, "folder that keeps computed prefixes over a restart; default: none are kept"),
     Option("hibernate_bytes", _count, None, "most bytes in that folder"),
+    Option("record_dir", _path, None, "folder that gets the tokens of every request; default: nothing is recorded"),
     Option("log", _path, None, "log file of front and worker; default: standard error"),
     Option("heartbeat_s", _seconds, 8.0, "longest silence on a stream before a heartbeat"),
     Option("stall_s", _seconds, 60.0, "no progress for this long counts as a stuck worker"),
@@ -168,6 +169,7 @@ class Settings:
     anticipate: str = "auto"
     hibernate_dir: Path | None = None
     hibernate_bytes: int | None = None
+    record_dir: Path | None = None
     log: Path | None = None
     heartbeat_s: float = 8.0
     stall_s: float = 60.0

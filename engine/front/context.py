@@ -16,6 +16,7 @@ from engine.front.forecast import Forecast
 from engine.front.heads import Heads
 from engine.front.lines import Lines
 from engine.front.metrics import Metrics
+from engine.front.recorder import Recorder
 from engine.front.records import EventBus, Records
 from engine.front.sessions import Sessions
 from engine.front.supervisor import Supervisor
@@ -42,6 +43,7 @@ class Front:
     heartbeat_s: float
     heads: Heads
     lines: Lines = field(default_factory=Lines)
+    recorder: Recorder = field(default_factory=lambda: Recorder(None))
     forecast: Forecast = field(default_factory=lambda: Forecast(None, ""))
     port: int = 0
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))

@@ -244,6 +244,8 @@ class Generation:
         if self._origin is not None:
             self._origin.line.last = time.monotonic()
         self.account.close(end, len(self._ids))
+        if self._prepared is not None and self._pending is not None:
+            self.front.recorder.add(self.record, self._pending.submit.tokens, self._ids)
 
 
 async def start(

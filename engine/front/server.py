@@ -20,6 +20,7 @@ from engine.front.context import VERSION, Front
 from engine.front.forecast import Forecast, Pool
 from engine.front.heads import Heads
 from engine.front.metrics import Metrics
+from engine.front.recorder import Recorder
 from engine.front.records import EventBus, Records
 from engine.front.runtime import RuntimeDir, listen, process_start
 from engine.front.sessions import Sessions
@@ -83,6 +84,7 @@ def serve(settings: Settings) -> int:
                 anticipation=Anticipation(settings.anticipate, supervisor, metrics),
                 heartbeat_s=settings.heartbeat_s,
                 heads=Heads.of_model(settings.hibernate_dir, directory),
+                recorder=Recorder(settings.record_dir),
                 forecast=Forecast.of_model(settings.profiles_dir, manifest.name, _pool(manifest)),
                 port=sock.getsockname()[1],
             )

@@ -15,7 +15,17 @@ from engine.settings import OPTIONS as ENGINE_TABLE
 from ftagent.config import ENGINE_OPTIONS
 from ftagent.option_values import parse_bytes
 
-SERVE_ONLY = {"model", "models_dir", "runtime_dir", "host", "log", "profiles_dir", "hibernate_dir", "hibernate_bytes"}
+SERVE_ONLY = {
+    "model",
+    "models_dir",
+    "runtime_dir",
+    "host",
+    "log",
+    "profiles_dir",
+    "hibernate_dir",
+    "hibernate_bytes",
+    "record_dir",
+}
 TEXTS = (
     "0",
     "1",

@@ -1,5 +1,6 @@
 """Forecasts of the first token: a machine whose law is known, what is kept, and the route of a real engine."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.front.forecast import LEAST, SAMPLES, Floor, Forecast, Pool, Sample
+from engine.front.recorder import Recorder
 from engine.front.records import Records, RequestRecord
 from tests.serving import engine_server
 
@@ -158,6 +160,19 @@ def test_those_that_still_prefill() -> None:
         records.add(made)
     assert records.prefilling() == [(1_000, 0), (400, 600)]
     assert records.prefilling(waiting) == [(400, 600)]
+
+
+def test_tokens_are_recorded_only_where_a_folder_is_named(models_dir: Path, tmp_path: Path) -> None:
+    body = {"model": "m", "prompt": "a b c", "max_tokens": 2}
+    with engine_server("tiny-hybrid", models_dir, flags=("--record-dir", str(tmp_path / "kept"))) as engine:
+        assert engine.client.post("/v1/completions", json=body).status_code == 200
+        (known,) = engine.get("/v1/requests")["requests"]
+    file = tmp_path / "kept" / "tokens.jsonl"
+    (line,) = [json.loads(text) for text in file.read_text().splitlines()]
+    assert line["id"] == known["id"] and len(line["prompt"]) == known["prompt_tokens"] and len(line["output"]) == 2
+    assert file.stat().st_mode & 0o777 == 0o600
+    Recorder(None).add(record(), [1], [2])
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_a_real_engine_predicts_measures_and_keeps(models_dir: Path, tmp_path: Path) -> None:
