@@ -23,7 +23,7 @@ def command(name: str) -> list[str]:
     script = HERE / f"{name}.py"
     if script.exists():
         return [sys.executable, str(script)]
-    if name not in runs.MODULES:
+    if name not in runs.listing():
         sys.exit(f"keep: there is no benchmark {name!r}")
     more = ["--declarations", str(HARNESSES)] if name == "prefix" else []
     return [*runs.command(name), *more]

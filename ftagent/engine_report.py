@@ -15,7 +15,7 @@ ENGINE_FAULT = "FT-E05"  # codes of what is wrong here, and not with a request
 
 def engine_report(context: Context) -> dict[str, Any]:
     """`state` is `stopped`, or what `/ready` says; unknown values are None; `message` and `hint` are of a crashed one,
-    `fault` is why a recent request failed through no fault of its sender."""
+    `fault` is why a recent request failed through no fault of its sender, `forecast` how good those of the first token are."""
     engine = find_engine(context.paths)
     log = context.paths.engine_log
     report: dict[str, Any] = {
@@ -32,6 +32,7 @@ def engine_report(context: Context) -> dict[str, Any]:
         "message": None,
         "hint": None,
         "fault": None,
+        "forecast": None,
         "log": str(log) if log.exists() else None,
     }
     if engine is None:
@@ -53,6 +54,7 @@ def engine_report(context: Context) -> dict[str, Any]:
         eta_s=ready.get("eta_s"),
     )
     report["fault"] = _last_fault(engine.client)
+    report["forecast"] = _forecast(engine.client)
     if is_crashed(ready):
         report.update(message=ready.get("message"), hint=ready.get("hint") or "ft engine restart")
     return report
@@ -69,6 +71,17 @@ def _last_fault(client: EngineClient) -> str | None:
         if code.startswith(ENGINE_FAULT):
             return message
     return None
+
+
+def _forecast(client: EngineClient) -> dict[str, Any] | None:
+    """How far forecasts of the first token were off; None where the engine does not tell."""
+    try:
+        _, answer = client.call("GET", "/v1/engine/forecast", timeout_s=2.0)
+    except FtError:
+        return None
+    if not isinstance(answer, dict) or "checked" not in answer:
+        return None
+    return {name: answer.get(name) for name in ("p90_error", "checked", "samples")}
 
 
 def exit_code(report: dict[str, Any]) -> int:
@@ -97,6 +110,9 @@ def describe(report: dict[str, Any]) -> str:
     parts += [str(report["model"] or "-"), str(report["url"]), f"pid {report['pid'] or '-'}"]
     if report["window_tokens"]:
         parts.append(f"window {report['window_tokens']:,} tokens")
+    judged = report["forecast"]
+    if judged and judged["p90_error"] is not None:
+        parts.append(f"TTFT forecasts off by {judged['p90_error']:.0%} at most in 9 of 10 (n={judged['checked']})")
     if report["message"]:
         parts.append(f"{report['message']} {report['hint']}")
     if report["fault"]:

@@ -35,6 +35,7 @@ SCRIPTS = {  # name -> (file in bench/, one line)
     "split": ("split", "how misses are divided between fetching and computing in place"),
     "disk": ("disk", "experts that do not fit into memory, beside llama.cpp with a mapped file"),
     "load": ("load", "how fast a model is read, and how soon it decodes at full speed"),
+    "agent": ("agent/run", "published agents at scripted work, beside llama.cpp on the same tokens"),
     "accuracy": ("accuracy", "what each format and activation precision changes in the next token's distribution"),
 }
 MISSES = "experts_miss"  # what `experts` runs when it is to record or replay routing

@@ -17,6 +17,7 @@ BENCHMARKS = {
     "split": "how misses are divided between fetching and computing in place",
     "disk": "experts that do not fit into memory",
     "load": "how fast a model is read",
+    "agent": "published agents at scripted work, beside llama.cpp on the same tokens",
     "accuracy": "what formats and precisions change in the output",
     "report": "the latest kept rows, beside what they are to reach",
 }
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     results = ensure(context.paths.state) / "bench"
     more = ["--declarations", str(Path(str(harnesses.__file__)).parent)] if args.what == "prefix" else []
+    if args.what == "agent" and not any(word.split("=")[0] == "--models-dir" for word in args.rest):
+        more = ["--models-dir", str(context.models_dir(context.settings()))]
     if args.what == "bw":
         more = ["--profiles-dir", str(context.paths.profiles)]
     return run_engine_tool(context.env, "bench", args.what, *args.rest, *more, "--results", str(results))
