@@ -61,6 +61,16 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _tokens_per_s(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise ValueError(f"{text!r} is no positive number of tokens per second")
+    return value
+
+
 def _gigabytes_per_s(text: str) -> float:
     try:
         value = float(text)
@@ -137,6 +147,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("hibernate_dir", _path, None, "folder that keeps computed prefixes over a restart; default: none are kept"),
     Option("hibernate_bytes", _count, None, "most bytes in that folder"),
     Option("record_dir", _path, None, "folder that gets the tokens of every request; default: nothing is recorded"),
+    Option("throttle_tokens_per_s", _tokens_per_s, None, "slow prefill down to this; for tests and demonstrations"),
     Option("log", _path, None, "log file of front and worker; default: standard error"),
     Option("heartbeat_s", _seconds, 8.0, "longest silence on a stream before a heartbeat"),
     Option("stall_s", _seconds, 60.0, "no progress for this long counts as a stuck worker"),
@@ -170,6 +181,7 @@ class Settings:
     hibernate_dir: Path | None = None
     hibernate_bytes: int | None = None
     record_dir: Path | None = None
+    throttle_tokens_per_s: float | None = None
     log: Path | None = None
     heartbeat_s: float = 8.0
     stall_s: float = 60.0
@@ -210,6 +222,7 @@ _WORKER_OPTIONS = (
     "max_running_requests",
     "hibernate_dir",
     "hibernate_bytes",
+    "throttle_tokens_per_s",
 )
 
 

@@ -30,6 +30,7 @@ from engine.scheduler.loop import Limits, Scheduler
 from engine.scheduler.report import snapshot
 from engine.scheduler.request import MatcherFactory
 from engine.scheduler.step import Runner
+from engine.scheduler.throttle import Throttled
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class WorkerConfig:
     nonce: str = ""
     hibernate_dir: Path | None = None
     hibernate_bytes: int = 0
+    throttle_tokens_per_s: float | None = None
 
 
 Event = Callable[[str, dict[str, object]], None]
@@ -145,8 +147,9 @@ class Worker:
         cache = RadixCache(pools.pages, pools.page_tokens)
         if store is not None:
             cache = RadixCache(pools.pages, pools.page_tokens, True, store.drop, store.protected)
+        throttle = self._config.throttle_tokens_per_s
         scheduler = Scheduler(
-            engine.runner,
+            Throttled(engine.runner, throttle) if throttle else engine.runner,
             pools,
             cache,
             store,
@@ -289,6 +292,7 @@ def parse_config(argv: list[str]) -> WorkerConfig:
     parser.add_argument("--chunk-tokens", type=int, default=defaults.chunk_tokens)
     parser.add_argument("--hibernate-dir", type=Path, help="where prefixes are kept on disk; default: nowhere")
     parser.add_argument("--hibernate-bytes", type=int, default=0)
+    parser.add_argument("--throttle-tokens-per-s", type=float)
     parser.add_argument("--nonce", default="")
     args = parser.parse_args(argv)
     return WorkerConfig(
@@ -298,6 +302,7 @@ def parse_config(argv: list[str]) -> WorkerConfig:
         nonce=args.nonce,
         hibernate_dir=args.hibernate_dir,
         hibernate_bytes=args.hibernate_bytes,
+        throttle_tokens_per_s=args.throttle_tokens_per_s,
         options=Options(args.activations, args.emulate_fill_gbs, args.emulate_host_gbs, args.profiles_dir),
         settings=Settings(
             kv_tokens=args.kv,
