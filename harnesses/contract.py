@@ -29,6 +29,9 @@ class LaunchContext:
     edit_hints: bool = (
         True  # load our extension or plugin, where the agent has one, that announces edits of its context
     )
+    resume: str | None = None  # the agent's own id of the conversation to continue
+    fork: bool = False  # continue a copy of `resume` and leave it as it is
+    sealed: bool = False  # a private state folder: the user's logins, keys and settings of providers stay out of reach
     force: bool = False  # refusals that protect (window too small, a file that redirects) become warnings
     files: Mapping[str, str] = field(default_factory=dict)  # config files found, path -> text, see `Adapter.reads`
 
@@ -101,7 +104,10 @@ class Adapter(Protocol):
         """Config files of the user and the project that the agent will read; their text arrives in `context.files`."""
 
     def inject(self, context: LaunchContext) -> Injection:
-        """Raises HarnessError when the user's arguments or files would redirect the agent."""
+        """Raises HarnessError when the user's arguments or files would redirect the agent, or it cannot continue `resume`."""
+
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        """Where the agent keeps that conversation, whether or not it is there; None when that cannot be known."""
 
 
 @dataclass(frozen=True, slots=True)

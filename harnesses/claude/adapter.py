@@ -63,6 +63,9 @@ class ClaudeAdapter:
             harness_ids=ids,
         )
 
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        return None
+
 
 def _settings(context: LaunchContext, env: list[EnvVar]) -> dict[str, Any]:
     """The user's own --settings with ours on top."""

@@ -55,6 +55,9 @@ class CodexAdapter:
             watchdog_default_s=LAUNCH.watchdog_default_s,
         )
 
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        return None
+
 
 def _refuse_overrides(args: Sequence[str]) -> None:
     """The user's own `-c` may change anything but the provider."""

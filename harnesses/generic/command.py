@@ -39,6 +39,9 @@ class CommandAdapter:
             watchdog_default_s=self._data.watchdog_default_s,
         )
 
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        return None
+
     def variables(self, context: LaunchContext) -> list[EnvVar]:
         return environment(self._data, context)
 

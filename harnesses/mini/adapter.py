@@ -32,5 +32,8 @@ class MiniAdapter:
             watchdog_default_s=LAUNCH.watchdog_default_s,
         )
 
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        return None
+
 
 ADAPTER = MiniAdapter()

@@ -48,6 +48,9 @@ class OpenClawAdapter:
             watchdog_default_s=LAUNCH.watchdog_default_s,
         )
 
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        return None
+
 
 def _config(context: LaunchContext) -> dict[str, Any]:
     """The whole configuration. The workspace is a folder of ours: OpenClaw writes files of its own into it."""

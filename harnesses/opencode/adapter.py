@@ -61,6 +61,9 @@ class OpenCodeAdapter:
             config=_compaction(context),
         )
 
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        return None
+
 
 def _provider(context: LaunchContext) -> dict[str, Any]:
     """The provider entry. `False` switches a limit of the client off; `timeout` bounds one whole request."""

@@ -63,6 +63,9 @@ class PiAdapter:
             watchdog_default_s=LAUNCH.watchdog_default_s,
         )
 
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        return None
+
 
 def _models(context: LaunchContext) -> dict[str, Any]:
     return {
