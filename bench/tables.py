@@ -15,6 +15,7 @@ GROUPS = {
     "tiers": r"(disk|split|prefill\.overlap)\..*",
     "misses": r"experts\.miss\..*",
     "load": r"load\..*",
+    "agents": r"agent\..*",
 }
 HEADS = ["row", "measured", "", "against", "ratio", "reach", "aim"]
 
