@@ -50,9 +50,26 @@ def without(args: Sequence[str], flag: str) -> list[str]:
     return kept
 
 
+def options_end(args: Sequence[str], with_value: Sequence[str]) -> int:
+    """The index of the first argument that is neither an option nor the value of one of `with_value`."""
+    at = 0
+    while at < len(args) and args[at].startswith("-") and args[at] not in ("-", "--"):
+        at += 2 if args[at] in with_value else 1
+    return min(at, len(args))
+
+
 def first_word(args: Sequence[str]) -> str | None:
     """The first argument when it is not an option: a subcommand or a prompt."""
     return args[0] if args and not args[0].startswith("-") else None
+
+
+def refuse_second_choice(title: str, args: Sequence[str], *choosing: str) -> None:
+    """Raises HarnessError when the user's own arguments choose a conversation beside the one that ft continues."""
+    for flag in choosing:
+        if has(args, flag):
+            raise HarnessError(
+                f"{title} {flag} chooses a conversation, and ft continues another one.", f"Leave {flag} out."
+            )
 
 
 def refuse_redirection(data: LaunchData, args: Sequence[str]) -> None:

@@ -42,13 +42,9 @@ class ClaudeAdapter:
         warnings = [*check_window(LAUNCH, context), *_managed_warnings(context)]
         env = _with_settings_named(environment(LAUNCH, context), context)
         settings = context.state_dir / "claude.json"
-        argv = ["--settings", str(settings)]
-        ids: list[str] = []
-        if flags.first_word(context.args) not in LAUNCH.commands and not flags.has(context.args, *RESUMES):
-            ids = [str(uuid5(NAMESPACE_URL, f"ft:{context.session_id}"))]
-            argv += ["--session-id", ids[0]]
+        chosen, ids = _conversation(context)
         return Injection(
-            argv=[*argv, *flags.without(context.args, "--settings")],
+            argv=["--settings", str(settings), *chosen, *flags.without(context.args, "--settings")],
             env=env,
             files=[
                 PlannedFile(
@@ -64,7 +60,24 @@ class ClaudeAdapter:
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
-        return None
+        folder = re.sub(r"[^A-Za-z0-9]", "-", str(context.cwd))
+        return _user_folder(context) / "projects" / folder / f"{harness_id}.jsonl"
+
+
+def _conversation(context: LaunchContext) -> tuple[list[str], list[str]]:
+    """The arguments that choose the conversation, and the id it will have where ft knows it."""
+    runs_none = flags.first_word(context.args) in LAUNCH.commands
+    new = str(uuid5(NAMESPACE_URL, f"ft:{context.session_id}"))
+    if context.resume is not None:
+        if runs_none:
+            raise HarnessError(f"claude {context.args[0]} continues no conversation.", "Leave it out.")
+        flags.refuse_second_choice("Claude Code", context.args, *RESUMES)
+        if context.fork:
+            return ["--resume", context.resume, "--fork-session", "--session-id", new], [new]
+        return ["--resume", context.resume], [context.resume]
+    if runs_none or flags.has(context.args, *RESUMES):
+        return [], []
+    return ["--session-id", new], [new]
 
 
 def _settings(context: LaunchContext, env: list[EnvVar]) -> dict[str, Any]:
@@ -98,9 +111,13 @@ def _given_path(given: str, context: LaunchContext) -> Path:
 
 def _lower_files(context: LaunchContext) -> list[Path]:
     """Files that ours stands above, strongest first."""
-    user = Path(context.env.get("CLAUDE_CONFIG_DIR") or context.home / ".claude")
     project = context.cwd / ".claude"
-    return [project / "settings.local.json", project / "settings.json", user / "settings.json"]
+    return [project / "settings.local.json", project / "settings.json", _user_folder(context) / "settings.json"]
+
+
+def _user_folder(context: LaunchContext) -> Path:
+    given = context.env.get("CLAUDE_CONFIG_DIR")
+    return Path(given).expanduser() if given else context.home / ".claude"
 
 
 def _found(context: LaunchContext, paths: Sequence[Path]) -> list[tuple[Path, str, dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,9 @@ from harnesses.launchdata import check_window, environment, fill, read_launch, v
 
 LAUNCH = read_launch(Path(__file__).parent)
 CONFIG: dict[str, str] = LAUNCH.raw["config"]
+SYSTEM_CONFIG = Path("/etc/codex/config.toml")
+VALUE_OPTIONS: Sequence[str] = LAUNCH.raw["value_options"]
+EXEC_COMMANDS = ("resume", "fork", "review", "help")
 PROVIDER_TABLE = "model_providers.ft"
 ELSEWHERE = {  # commands that run on the vendor's machines or hand control to its service
     "cloud": "it runs tasks on the vendor's machines",
@@ -30,8 +34,7 @@ class CodexAdapter:
     version_args: Sequence[str] = ("--version",)
 
     def reads(self, context: LaunchContext) -> list[Path]:
-        home = Path(context.env.get("CODEX_HOME") or context.home / ".codex")
-        return [context.cwd / ".codex" / "config.toml", home / "config.toml", Path("/etc/codex/config.toml")]
+        return [_project(context) / ".codex" / "config.toml", _home(context) / "config.toml", SYSTEM_CONFIG]
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
@@ -48,15 +51,45 @@ class CodexAdapter:
                 continue
             argv += ["-c", f"{key}={fill(value, names)}"]
         return Injection(
-            argv=[*argv, *context.args],
+            argv=[*argv, *_arguments(context)],
             env=environment(LAUNCH, context),
             warnings=[*check_window(LAUNCH, context), *_file_warnings(context)],
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
+            harness_ids=[context.resume] if context.resume and not context.fork else [],
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
-        return None
+        found = _home(context).glob(f"sessions/*/*/*/rollout-*-{glob.escape(harness_id)}.jsonl*")
+        return next(iter(sorted(found)), None)
+
+
+def _arguments(context: LaunchContext) -> list[str]:
+    """What the user typed, with `resume ID` or `fork ID` where Codex expects it: behind the options of exec, before a prompt."""
+    args = list(context.args)
+    if context.resume is None:
+        return args
+    verb = "fork" if context.fork else "resume"
+    command = flags.first_word(args)
+    if command in ("exec", "e"):
+        at = 1 + flags.options_end(args[1:], VALUE_OPTIONS)
+        if args[at : at + 1] and args[at] in EXEC_COMMANDS:
+            raise HarnessError(
+                f"codex exec {args[at]} chooses what to do, and ft continues a conversation.", f"Leave {args[at]} out."
+            )
+        return [*args[:at], verb, context.resume, *args[at:]]
+    if command in LAUNCH.commands or command in ("resume", "fork", "review"):
+        raise HarnessError(f"codex {command} cannot be used to continue a conversation.", f"Leave {command} out.")
+    return [verb, context.resume, *args]
+
+
+def _home(context: LaunchContext) -> Path:
+    given = context.env.get("CODEX_HOME")
+    return Path(given).expanduser() if given else context.home / ".codex"
+
+
+def _project(context: LaunchContext) -> Path:
+    return context.cwd / Path(flags.value_of(context.args, "--cd", "-C") or ".").expanduser()
 
 
 def _refuse_overrides(args: Sequence[str]) -> None:

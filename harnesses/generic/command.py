@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harnesses.contract import EnvVar, Injection, LaunchContext
+from harnesses.contract import EnvVar, HarnessError, Injection, LaunchContext
 from harnesses.launchdata import LaunchData, check_window, environment, read_launch
 
 OWN = Path(__file__).parent
@@ -30,6 +30,10 @@ class CommandAdapter:
         return []
 
     def inject(self, context: LaunchContext) -> Injection:
+        if context.resume is not None:
+            raise HarnessError(
+                f"How {self.title} continues a conversation is not known.", "Give its own arguments behind --."
+            )
         return Injection(
             argv=list(context.args),
             env=self.variables(context),

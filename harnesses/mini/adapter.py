@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harnesses.contract import Injection, LaunchContext
+from harnesses.contract import HarnessError, Injection, LaunchContext
 from harnesses.launchdata import check_window, environment, read_launch
 
 LAUNCH = read_launch(Path(__file__).parent)
@@ -24,6 +24,8 @@ class MiniAdapter:
         return []
 
     def inject(self, context: LaunchContext) -> Injection:
+        if context.resume is not None:
+            raise HarnessError("The mini agent keeps no conversations.", "Start a new session.")
         return Injection(
             argv=[*ARGV, *context.args],
             env=environment(LAUNCH, context),

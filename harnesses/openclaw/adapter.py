@@ -16,6 +16,7 @@ from harnesses.launchdata import check_window, environment, read_launch
 
 LAUNCH = read_launch(Path(__file__).parent)
 PROVIDER = "ft"
+CONVERSATIONS = ("agent", "tui", "chat", "terminal")
 
 
 class OpenClawAdapter:
@@ -38,7 +39,7 @@ class OpenClawAdapter:
             )
         config = context.state_dir / "openclaw" / "openclaw.json"
         return Injection(
-            argv=list(context.args),
+            argv=_arguments(context),
             env=environment(LAUNCH, context),
             files=[
                 PlannedFile(config, json.dumps(_config(context), indent=2) + "\n", "this engine is the only provider")
@@ -49,7 +50,29 @@ class OpenClawAdapter:
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
-        return None
+        return context.state_dir / "openclaw" / "agents" / "main" / "sessions" / f"{harness_id}.jsonl"
+
+
+def _arguments(context: LaunchContext) -> list[str]:
+    """With `--local`: a gateway of the user that listens on this machine would answer with the user's own providers."""
+    args = list(context.args)
+    command = flags.first_word(args)
+    if command not in CONVERSATIONS:
+        if context.resume is None:
+            return args
+        if command is not None:
+            raise HarnessError(f"openclaw {command} continues no conversation.", "Say agent or tui, or nothing.")
+        command, args = "tui", ["tui", *args]
+    head = [command]
+    if not flags.has(args, "--local"):
+        head.append("--local")
+    if context.resume is not None:
+        if context.fork:
+            raise HarnessError("OpenClaw cannot continue a copy of a conversation.", "Resume it, or start a new one.")
+        choose = "--session" if command != "agent" else "--session-id"
+        flags.refuse_second_choice("OpenClaw", args, "--session", "--session-id", "--session-key", "--to", "-t")
+        head += [choose, context.resume]
+    return [*head, *args[1:]]
 
 
 def _config(context: LaunchContext) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from harnesses.launchdata import check_window, environment, fill, read_launch, v
 LAUNCH = read_launch(Path(__file__).parent)
 PROVIDER = "ft"
 PLUGIN = Path(__file__).parent / "plugin" / "edit_hints.mjs"
+ELSEWHERE = {"attach": "the session would run in another OpenCode server, with that one's provider"}
 OVERRIDDEN = ("model", "small_model", "enabled_providers", "disabled_providers", "share", "autoupdate")
 
 
@@ -53,16 +54,36 @@ class OpenCodeAdapter:
             replaces="a value of your shell" if context.env.get("OPENCODE_CONFIG_CONTENT") else None,
         )
         return Injection(
-            argv=list(context.args),
+            argv=_arguments(context),
             env=[content, *environment(LAUNCH, context)],
             warnings=[*check_window(LAUNCH, context), *_overridden(context)],
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
+            harness_ids=[context.resume] if context.resume and not context.fork else [],
             config=_compaction(context),
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
         return None
+
+
+def _arguments(context: LaunchContext) -> list[str]:
+    """With the model in words, which stands above the one that a stored conversation was held with."""
+    args = list(context.args)
+    command = flags.first_word(args)
+    if command in ELSEWHERE:
+        raise HarnessError(f"opencode {command} is not started by ft: {ELSEWHERE[command]}.", "Leave it out.")
+    if command in LAUNCH.commands:
+        if context.resume is not None:
+            raise HarnessError(f"opencode {command} continues no conversation.", f"Leave {command} out.")
+        return args
+    head, rest = ([args[0]], args[1:]) if command == "run" else ([], args)
+    if context.resume is not None:
+        flags.refuse_second_choice("OpenCode", args, "--session", "-s", "--continue", "-c", "--fork")
+        head += ["--session", context.resume, *(["--fork"] if context.fork else [])]
+    if not flags.has(args, "--model", "-m"):
+        head += ["--model", f"{PROVIDER}/{context.model}"]
+    return [*head, *rest]
 
 
 def _provider(context: LaunchContext) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from harnesses.launchdata import check_window, environment, read_launch
 LAUNCH = read_launch(Path(__file__).parent)
 PROVIDER = "ft"
 EXTENSION = Path(__file__).parent / "extension" / "edit_hints.mjs"
+CHOOSING = ("--session", "--continue", "-c", "--resume", "-r", "--fork", "--no-session")
 MODEL_SETTINGS = ("defaultProvider", "defaultModel", "enabledModels")
 PATH_SETTINGS: Sequence[str] = LAUNCH.raw["path_settings"]
 COPIED: Sequence[str] = LAUNCH.raw["copied"]
@@ -48,10 +50,15 @@ class PiAdapter:
             ),
         ]
         argv = list(context.args)
+        if context.resume is not None and flags.first_word(context.args) in LAUNCH.commands:
+            raise HarnessError(f"pi {context.args[0]} continues no conversation.", "Leave it out.")
         if flags.first_word(context.args) not in LAUNCH.commands:
             argv = ["--provider", PROVIDER, "--model", _model(context), *flags.without(argv, "--model")]
             if context.edit_hints:
                 argv = ["--extension", str(EXTENSION), *argv]
+            if context.resume is not None:
+                flags.refuse_second_choice("pi", context.args, *CHOOSING)
+                argv = ["--fork" if context.fork else "--session", context.resume, *argv]
             if not flags.has(argv, "--session-dir", "--no-session"):
                 argv = ["--session-dir", str(_session_folder(context)), *argv]
         return Injection(
@@ -61,10 +68,12 @@ class PiAdapter:
             warnings=[*check_window(LAUNCH, context), *warnings],
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
+            harness_ids=[context.resume] if context.resume and not context.fork else [],
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
-        return None
+        found = _session_folder(context).glob(f"*_{glob.escape(harness_id)}*.jsonl")
+        return next(iter(sorted(found)), None)
 
 
 def _models(context: LaunchContext) -> dict[str, Any]:
