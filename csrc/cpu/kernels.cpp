@@ -34,6 +34,7 @@ constexpr int64_t kSmallWork = (int64_t)1 << 14;  // multiply-adds below which w
 #include "products.h"
 #include "linear.h"
 #include "experts.h"
+#include "pages.h"
 #include "attention.h"
 #ifndef FT_DOT
 #include "route.h"
