@@ -12,13 +12,28 @@ from ftagent.text import printable
 
 
 def write_text(path: Path, text: str, mode: int = 0o600) -> None:
-    """Temporary file in the same folder, fsync, rename, fsync of the folder. The old bytes survive any failure."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
+    """As `write_bytes`, in UTF-8."""
+    write_bytes(path, text.encode("utf-8"), mode)
+
+
+def write_bytes(
+    path: Path, data: bytes, mode: int = 0o600, owner: tuple[int, int] | None = None, temporary: Path | None = None
+) -> None:
+    """Temporary file in the same folder, fsync, rename, fsync of the folder. The old bytes survive any failure.
+
+    `owner`: user and group, where they are not ours. `temporary`: its name, for who looks for it after a crash.
+    """
+    if temporary is None:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+    else:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        os.fchmod(descriptor, mode)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            if owner is not None:
+                os.fchown(file.fileno(), *owner)
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -27,7 +42,12 @@ def write_text(path: Path, text: str, mode: int = 0o600) -> None:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """What was renamed or removed in it stays so over a power cut."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     finally:

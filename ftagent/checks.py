@@ -13,7 +13,7 @@ from ftagent.config import Settings
 from ftagent.context import Context
 from ftagent.engine_report import describe, engine_report
 from ftagent.errors import FtError
-from ftagent.launch.find import cached_version, find_executable, in_range
+from ftagent.launch.find import agent_path, cached_version, find_executable, in_range
 from ftagent.models import DEFAULT_MODEL, find_model, installed
 from ftagent.running_engine import find_engine
 
@@ -98,7 +98,7 @@ def _agent(name: str, context: Context, required: bool) -> Check:
     adapter = harness.adapter
     if not adapter.executables:
         return Check(f"agent {name}", "OK", "part of ft")
-    found = find_executable(adapter.executables, context.env.get("PATH", os.defpath))
+    found = find_executable(adapter.executables, agent_path(context.env, context.paths))
     if found.path is None:
         reason = "; ".join(found.skipped) or "not installed"
         return Check(f"agent {name}", "FAIL" if found.skipped else absent, reason, adapter.install_hint)

@@ -11,7 +11,7 @@ from ftagent.errors import FtError, UsageError, explain_os_error
 from ftagent.isolation import demote_foreign_paths
 
 USAGE = """\
-usage: ft [--debug] [--color auto|always|never] COMMAND ...
+usage: ft [--debug] [--color auto|always|never] [--no-input] COMMAND ...
 
 Runs a coding agent on this machine's own hardware.
 
@@ -77,8 +77,11 @@ def _flushed(arguments: list[str]) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    colour = "auto"
+    colour = os.environ.get("FT_COLOR") or "auto"
+    if colour not in ("auto", "always", "never"):
+        raise UsageError("$FT_COLOR is auto, always or never.", "unset FT_COLOR")
     debug = False
+    no_input = os.environ.get("FT_NO_INPUT", "") not in ("", "0")
     while arguments and arguments[0].startswith("-"):
         flag = arguments.pop(0)
         if flag in ("-h", "--help"):
@@ -91,6 +94,8 @@ def _dispatch(arguments: list[str]) -> int:
             debug = True
         elif flag == "--no-color":
             colour = "never"
+        elif flag == "--no-input":
+            no_input = True
         elif flag == "--color" or flag.startswith("--color="):
             colour = flag.partition("=")[2] or (arguments.pop(0) if arguments else "")
             if colour not in ("auto", "always", "never"):
@@ -110,9 +115,9 @@ def _dispatch(arguments: list[str]) -> int:
         near = command_index.nearest(name)
         hint = f"Did you mean: ft {near}" if near else "ft help all lists the commands."
         raise UsageError(f"Unknown command {name!r}.", hint, code="FT-E0201 unknown-command")
-    from ftagent.command_runner import run_command
+    from ftagent.command_runner import Globals, run_command
 
-    return run_command(name, rest, debug, colour)
+    return run_command(name, rest, Globals(debug, colour, no_input))
 
 
 def _report(error: FtError, arguments: list[str]) -> None:

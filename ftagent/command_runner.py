@@ -5,13 +5,28 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ftagent import command_index
+from ftagent.config import BY_NAME
 from ftagent.context import Context
 from ftagent.errors import NotHere, UsageError
+from ftagent.option_values import parse_switch
 from ftagent.paths import find_paths
+
+
+class _ShortHelp(argparse.Action):
+    """`-h`: how it is called, in a few lines. `--help`: everything."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str = argparse.SUPPRESS, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=options.get("help"))
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"{parser.format_usage()}\n{parser.description or ''}\n\nAll options and examples: {parser.prog} --help")
+        parser.exit()
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,7 +35,24 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         options.setdefault("allow_abbrev", False)
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(**options)
+        add_help = options.pop("add_help", True)
+        super().__init__(add_help=False, **options)
+        if add_help:
+            self.add_argument("-h", action=_ShortHelp, help="how it is called")
+            self.add_argument("--help", action="help", help="all options and examples")
+
+    def format_help(self) -> str:
+        """Examples stand before the options."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        formatter.add_text(self.epilog)
+        for group in self._action_groups:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
         hint = f"{self.prog} --help"
@@ -29,17 +61,37 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}.", hint)
 
 
-def run_command(name: str, arguments: list[str], debug: bool, colour: str) -> int:
-    """Raises FtError. `--debug`, `--color` and `--no-color` are accepted after the command as well."""
+@dataclass(frozen=True, slots=True)
+class Globals:
+    """What may stand before the command as well as after it."""
+
+    debug: bool = False
+    colour: str = "auto"
+    no_input: bool = False
+
+
+def build_parser(name: str, common: Globals = Globals(), forwarded: bool = False) -> Parser:
+    """The command's own parser. `forwarded`: its help is answered by what knows the flags of the action."""
+    module = importlib.import_module(command_index.module_of(name))
+    parser = Parser(prog=f"ft {name}", description=command_index.help_line(name) + ".", add_help=not forwarded)
+    group = parser.add_argument_group("common")
+    group.add_argument("--debug", action="store_true", default=common.debug, help="show the trace of an error")
+    group.add_argument(
+        "--color", choices=["auto", "always", "never"], default=common.colour, help="colours (default auto)"
+    )
+    group.add_argument("--no-color", dest="color", action="store_const", const="never", help="as --color never")
+    group.add_argument("--no-input", action="store_true", default=common.no_input, help="never ask (as when CI is set)")
+    module.configure(parser)
+    return parser
+
+
+def run_command(name: str, arguments: list[str], common: Globals) -> int:
+    """Raises FtError."""
     module = importlib.import_module(command_index.module_of(name))
     # `ft models fit --help` is answered by what knows the flags of `fit`
     theirs = bool(arguments) and arguments[0] in getattr(module, "FORWARDED_HELP", ())
-    parser = Parser(prog=f"ft {name}", description=command_index.help_line(name) + ".", add_help=not theirs)
-    common = parser.add_argument_group("common")
-    common.add_argument("--debug", action="store_true", default=debug, help="show the trace of an error")
-    common.add_argument("--color", choices=["auto", "always", "never"], default=colour)
-    common.add_argument("--no-color", dest="color", action="store_const", const="never")
-    module.configure(parser)
+    parser = build_parser(name, common, theirs)
+    take_variables(parser, os.environ)
     if getattr(module, "PASS_THROUGH", False):  # what we do not know belongs to the engine's own command line
         args, rest = parser.parse_known_args(arguments)
         args.rest = rest
@@ -53,5 +105,45 @@ def run_command(name: str, arguments: list[str], debug: bool, colour: str) -> in
         cwd = Path.cwd()
     except FileNotFoundError:
         raise NotHere("The current folder no longer exists.", "cd to a folder that does.") from None
-    context = Context(find_paths(os.environ), dict(os.environ), cwd, args.debug, args.color)
+    context = Context(find_paths(os.environ), dict(os.environ), cwd, args.debug, args.color, args.no_input)
     return int(module.run(args, context))
+
+
+NO_VARIABLE = frozenset({"--help", "--debug", "--color", "--no-color", "--yes", "--force", "--home"})
+
+
+def variable_of(action: argparse.Action) -> str | None:
+    """`FT_<OPTION>` by the option's first long form; None where an option has none: what destroys is always typed."""
+    long = next((word for word in action.option_strings if word.startswith("--")), None)
+    if long is None or long in NO_VARIABLE or (action.nargs == 0 and not isinstance(action.const, bool)):
+        return None
+    return "FT_" + long[2:].replace("-", "_").upper()
+
+
+def parsers_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser and those of its actions."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from parsers_below(inner)
+
+
+def take_variables(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
+    """Values from `FT_<OPTION>` become the defaults of options; those that are settings are read with the settings."""
+    for inner in parsers_below(parser):
+        for action in inner._actions:
+            variable = variable_of(action)
+            value = env.get(variable, "") if variable else ""
+            if not value or variable is None or variable[3:].lower() in BY_NAME:
+                continue
+            if action.nargs == 0:
+                try:
+                    action.default = action.const if parse_switch(value) else not action.const
+                except ValueError as expected:
+                    raise UsageError(f"${variable} is {value!r}, expected {expected}.", f"unset {variable}") from None
+            elif action.nargs is None:
+                if action.choices is not None and value not in action.choices:
+                    known = ", ".join(map(str, action.choices))
+                    raise UsageError(f"${variable} is {value!r}, expected one of {known}.", f"unset {variable}")
+                action.default = [value] if isinstance(action.default, list) else value

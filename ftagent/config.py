@@ -29,6 +29,7 @@ from ftagent.option_values import (
 )
 
 PROJECT_FILE = ".ft.toml"
+Trusted = Callable[[Path, bytes], bool]  # of a file and its bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +143,25 @@ def _line_of(path: Path, key: str) -> str:
     return next((f"{path}:{number}" for number, line in enumerate(lines, 1) if pattern.match(line)), str(path))
 
 
-def _from_file(path: Path, project: bool, warnings: list[str]) -> dict[str, Any]:
+def _from_file(path: Path, project: bool, warnings: list[str], trusted: Trusted | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    all_keys = not project
     for key, value in read_toml(path).items():
         option = BY_NAME.get(key)
         if option is None:
             warnings.append(f"{_line_of(path, key)}: unknown key {key!r} is ignored")
-        elif project and not option.inert:
+        elif not option.inert and not (all_keys or (all_keys := _is_trusted(path, trusted))):
             warnings.append(
-                f"{_line_of(path, key)}: {key!r} is ignored in a project's file; set it in your own config.toml"
+                f"{_line_of(path, key)}: {key!r} is ignored in a project's file: set it in your own config.toml, "
+                "or read the file and run: ft config trust"
             )
         else:
             found[key] = _checked(option, value, _line_of(path, key), Refused)
     return found
+
+
+def _is_trusted(path: Path, trusted: Trusted | None) -> bool:
+    return trusted is not None and trusted(path, path.read_bytes())
 
 
 def _checked(option: Option, value: Any, source: str, error: type[FtError]) -> Any:
@@ -169,9 +176,13 @@ def _checked(option: Option, value: Any, source: str, error: type[FtError]) -> A
 
 
 def load_settings(
-    user_file: Path, project: Path | None, env: Mapping[str, str], flags: Mapping[str, Any] | None = None
+    user_file: Path,
+    project: Path | None,
+    env: Mapping[str, str],
+    flags: Mapping[str, Any] | None = None,
+    trusted: Trusted | None = None,
 ) -> Settings:
-    """Raises Refused (exit 4) for a file that does not parse, UsageError (exit 2) for a bad variable or flag."""
+    """`trusted`: which project's file may set more than what is inert. Raises Refused (exit 4) for a file that does not parse, UsageError (exit 2) for a bad variable or flag."""
     warnings: list[str] = []
     values = {option.name: option.default for option in OPTIONS}
     origins = {option.name: "default" for option in OPTIONS}
@@ -181,10 +192,10 @@ def load_settings(
             values[name] = value
             origins[name] = origin(name)
 
-    take(_from_file(user_file, False, warnings), lambda name: str(user_file))
+    take(_from_file(user_file, False, warnings, None), lambda name: str(user_file))
     if project is not None:
         path = project / PROJECT_FILE
-        take(_from_file(path, True, warnings), lambda name: str(path))
+        take(_from_file(path, True, warnings, trusted), lambda name: str(path))
     from_env = {
         option.name: _checked(option, env[option.variable], f"${option.variable}", UsageError)
         for option in OPTIONS

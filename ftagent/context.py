@@ -11,6 +11,7 @@ from typing import Any
 from ftagent.config import Settings, load_settings
 from ftagent.output import Style, note, wants_colour
 from ftagent.paths import Paths
+from ftagent.trust import trusted_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,26 @@ class Context:
     cwd: Path
     debug: bool
     colour: str  # auto | always | never
+    no_input: bool = False
 
     def settings(self, flags: Mapping[str, Any] | None = None, project: Path | None = None) -> Settings:
         """Reads the files; prints their warnings on stderr."""
-        settings = load_settings(self.paths.config_file, project or find_project(self.cwd), self.env, flags)
+        settings = load_settings(
+            self.paths.config_file, project or find_project(self.cwd), self.env, flags, trusted_by(self.paths)
+        )
         for warning in settings.warnings:
             note(f"ft: warning: {warning}")
         return settings
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a person can be asked: a terminal to read from and one to ask on, no `CI`, no --no-input."""
+        return not self.no_input and not self.env.get("CI") and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def confirm(self, question: str) -> bool:
+        """Asks on stderr; anything but y or yes is no. Only where `may_ask`."""
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     def models_dir(self, settings: Settings) -> Path:
         chosen = settings.optional_text("models_dir")

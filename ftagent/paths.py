@@ -54,6 +54,26 @@ class Paths:
         return self.state / "profiles"
 
     @property
+    def backups(self) -> Path:
+        """Bytes of files of the user before we changed them."""
+        return self.state / "backups"
+
+    @property
+    def journal(self) -> Path:
+        """What we changed in files of the user."""
+        return self.state / "restore.json"
+
+    @property
+    def trust(self) -> Path:
+        """Projects whose own settings may run or redirect something."""
+        return self.state / "trust.json"
+
+    @property
+    def agents(self) -> Path:
+        """Agents that `ft agents install` has installed."""
+        return self.data / "agents"
+
+    @property
     def engine_file(self) -> Path:
         return self.runtime / "engine.json"
 

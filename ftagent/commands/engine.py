@@ -26,11 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("wait", "wait until it is ready"),
         ("logs", "the newest log"),
         ("plan", "what a model needs in memory, before anything is loaded"),
+        ("unit", "print a systemd user unit that runs it"),
     ):
         action = actions.add_parser(name, help=about, description=about + ".")
         if name in ("status", "plan", "start", "restart"):
             action.add_argument("--json", action="store_true")
-        if name in ("start", "restart", "plan"):
+        if name in ("start", "restart", "plan", "unit"):
             action.add_argument("-m", "--model", metavar="ID")
             add_engine_flags(action)
         if name in ("start", "restart"):
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         "wait": _wait,
         "logs": _logs,
         "plan": _plan,
+        "unit": _unit,
     }
     return actions[args.action](args, context)
 
@@ -194,3 +196,14 @@ def _plan(args: argparse.Namespace, context: Context) -> int:
         pull_model(model.name, context, settings, quiet=args.json)
     arguments = ["--model", model.reference, "--models-dir", str(models_dir), *as_arguments(settings)]
     return run_engine_tool(context.env, "plan", *arguments, *(["--json"] if args.json else []))
+
+
+def _unit(args: argparse.Namespace, context: Context) -> int:
+    """Printed, never installed behind the user's back."""
+    from ftagent.engine_options import given
+    from ftagent.systemd_unit import unit
+
+    settings = context.settings(engine_flags(args))
+    model = ["--model", args.model] if args.model else []
+    print(unit([*model, *given(settings)], context.env), end="")
+    return 0

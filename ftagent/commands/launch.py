@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from dataclasses import replace
@@ -15,7 +14,7 @@ from ftagent.context import Context, find_project, git_branch
 from ftagent.errors import NotHere, Refused, UsageError
 from ftagent.launch import plan as planning
 from ftagent.launch.events import Events
-from ftagent.launch.find import cached_version, find_executable, probe_version
+from ftagent.launch.find import agent_path, cached_version, find_executable, probe_version
 from ftagent.launch.shell import SHELLS
 from ftagent.provision import EngineChoice, Prospect, end_session, look, provide, register_session, start_command
 from ftagent.text import require_utf8
@@ -109,7 +108,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         settings, args.model, not args.no_start, not args.no_wait, args.force, quiet=args.quiet or args.json
     )
     adapter = harness.adapter
-    found = find_executable(adapter.executables, context.env.get("PATH", os.defpath))
+    found = find_executable(adapter.executables, agent_path(context.env, context.paths))
     executable = found.path if adapter.executables else Path(sys.executable)
     request = planning.LaunchRequest(
         harness=harness,

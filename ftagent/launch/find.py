@@ -91,6 +91,13 @@ def find_executable(names: Sequence[str], search_path: str) -> Found:
     return Found(None, skipped, not_runnable=bool(skipped))
 
 
+def agent_path(env: Mapping[str, str], paths: Paths) -> str:
+    """Where agents are looked for: what `ft agents install` installed was asked for by name and goes first, then PATH."""
+    ours = paths.agents / "bin"
+    path = env.get("PATH", os.defpath)
+    return f"{ours}{os.pathsep}{path}" if ours.is_dir() else path
+
+
 def _cache_key(path: Path) -> tuple[str, str]:
     real = path.resolve()
     status = real.stat()

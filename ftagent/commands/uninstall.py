@@ -1,0 +1,128 @@
+"""List everything that ft has ever written on this machine, and remove it"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ftagent.context import Context
+from ftagent.errors import Conflict, FtError, Refused
+from ftagent.output import note, print_json, table
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "examples:\n"
+        "  ft uninstall --dry-run           the list, with sizes; changes nothing\n"
+        "  ft uninstall --yes --keep-models\n"
+        "Files of agents get back what we wrote into them first. The program itself: pip uninstall ftagent\n"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only list")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("--keep-models", action="store_true", help="leave the models where they are")
+    parser.add_argument("--json", action="store_true", help="as one JSON document")
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    """Raises Conflict (6) while an engine or a session runs, Refused (4) without --yes or a person's word."""
+    items = _items(context, args.keep_models)
+    if args.json:
+        print_json({"schema": "ft.uninstall/1", "dry_run": not args.yes or args.dry_run, "items": items})
+    elif items:
+        rows = [
+            [item["kind"], item["path"], "-" if item["bytes"] is None else f"{item['bytes']:,}", item["action"]]
+            for item in items
+        ]
+        print(table([["WHAT", "WHERE", "BYTES", "ACTION"], *rows]))
+    if args.dry_run:
+        return 0
+    if not items:
+        note("ft: nothing has been written on this machine")
+        return 0
+    _refuse_while_running(context)
+    if not args.yes and not (context.may_ask and not args.json and context.confirm("Remove all of this?")):
+        raise Refused("Nothing was removed.", "ft uninstall --yes")
+    _restore(context)
+    for item in items:
+        if item["action"] == "remove":
+            _remove(Path(item["path"]))
+    for folder in (*_roots(context).values(), context.paths.config.parent if context.env.get("FT_HOME") else None):
+        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    if not args.json:
+        note("ft: removed. The program itself: pip uninstall ftagent")
+    return 0
+
+
+def _roots(context: Context) -> dict[str, Path]:
+    paths = context.paths
+    return {
+        "config": paths.config,
+        "state": paths.state,
+        "runtime": paths.runtime,
+        "cache": paths.cache,
+        "data": paths.data,
+    }
+
+
+def _items(context: Context, keep_models: bool) -> list[dict[str, Any]]:
+    """Each entry directly below one of our folders; and the files of others that hold something of ours."""
+    from ftagent.files.journal import Journal, active
+
+    items: list[dict[str, Any]] = []
+    for path, entries in active(Journal(context.paths).entries()).items():
+        if entries[-1].owner != "ft":
+            items.append(
+                {"kind": f"file of {entries[-1].owner}", "path": str(path), "bytes": None, "action": "restore"}
+            )
+    for kind, root in _roots(context).items():
+        if root.is_symlink() or not root.is_dir():
+            continue
+        for path in sorted(root.iterdir()):
+            keep = keep_models and path == context.paths.models
+            action = "keep" if keep else "remove"
+            items.append({"kind": kind, "path": str(path), "bytes": _size(path), "action": action})
+    try:
+        elsewhere = context.models_dir(context.settings())
+    except FtError:
+        return items
+    if elsewhere != context.paths.models and elsewhere.is_dir():
+        items.append({"kind": "models", "path": str(elsewhere), "bytes": _size(elsewhere), "action": "keep"})
+    return items
+
+
+def _size(path: Path) -> int:
+    """Links are not followed."""
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
+    return sum(inner.lstat().st_size for inner in path.rglob("*") if not inner.is_dir() or inner.is_symlink())
+
+
+def _refuse_while_running(context: Context) -> None:
+    from ftagent.running_engine import find_engine
+    from ftagent.sessions import all_sessions, lease_is_held
+
+    if find_engine(context.paths) is not None:
+        raise Conflict("An engine is running.", "ft engine stop", code="FT-E0613 running")
+    held = [session.id for session in all_sessions(context.paths) if lease_is_held(context.paths, session.id)]
+    if held:
+        raise Conflict(f"An agent is running: {', '.join(held)}.", "End it first: ft ls -a", code="FT-E0613 running")
+
+
+def _restore(context: Context) -> None:
+    from ftagent.files.restoring import perform, plan_undo
+
+    for undo in plan_undo(context.paths, None):
+        if undo.plan.owner != "ft":
+            perform(undo, context.paths)
+            for key in undo.left:
+                note(f"ft: {undo.plan.target}: left, because it was changed since: {'.'.join(key)}")
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path)
