@@ -16,7 +16,7 @@ from harnesses.contract import Adapter, Harness
 
 ROOT = Path(__file__).parent
 GENERIC = "generic"  # what any other client is given
-LAUNCHER_SECTIONS = ("launch",)  # read here; the engine never sees them
+LAUNCHER_SECTIONS = ("launch", "install", "card")  # read here; the engine never sees them
 
 
 def names() -> list[str]:

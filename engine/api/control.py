@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from engine.api import fields
 from engine.api.stream import EventStream, sse
 from engine.errors import Unsupported
+from engine.front import draft as drafting
 from engine.front.context import VERSION, Front
 from engine.front.records import RING, SCHEMA
 
@@ -112,6 +113,17 @@ async def session_turns(request: Request) -> Response:
     session_id = front.sessions.facts(request.path_params["id"])["id"]
     texts = request.query_params.get("texts", "") not in ("", "0")
     return JSONResponse({"schema": SCHEMA, "turns": front.records.newest(_limit(request), session_id, texts)})
+
+
+async def session_draft(request: Request) -> Response:
+    """GET /v1/sessions/{id}/draft: a declaration drafted from what the session's client was seen to do.
+
+    404 for one whose declaration was verified: nothing of that is watched.
+    """
+    front: Front = request.app.state.front
+    session = front.sessions.watched(request.path_params["id"])
+    assert session.observer is not None
+    return JSONResponse(drafting.draft(session.observer.evidence, session.harness, session.version))
 
 
 async def requests(request: Request) -> Response:

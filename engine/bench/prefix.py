@@ -26,6 +26,7 @@ from engine.prompt.edits.policy import EditPolicy
 TOOL_TIMES_S = (0.05, 1.0, 10.0)
 GRID = 64
 Row = dict[str, Any]
+_LAUNCHER_SECTIONS = ("launch", "install", "card")
 
 
 def row(name: str, value: float, unit: str = "tokens", baseline: float | None = None, samples: int = 1) -> Row:
@@ -156,7 +157,7 @@ def declarations(directory: Path | None) -> list[dict[str, Any]]:
             declaration = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadRequest(f"{path} cannot be read as TOML: {error}.") from None
-        made.append({key: value for key, value in declaration.items() if key != "launch"})
+        made.append({key: value for key, value in declaration.items() if key not in _LAUNCHER_SECTIONS})
     return made
 
 

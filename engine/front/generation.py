@@ -207,6 +207,8 @@ class Generation:
         assert origin is not None and prepared is not None
         calls = prepared.turn is not None and may_call(prepared.turn.conversation)
         front.language.remember(blocks, self._ids, prepared.prompt.tokens, calls)
+        if self.session.observer is not None and prepared.observed is not None:
+            self.session.observer.answered(prepared.observed, blocks, len(self._ids))
         sent, line = prepared.sent, origin.line
         sent.tokens = sent.tokens + array("I", self._ids)
         if origin.side == preparing.COMPACTION:

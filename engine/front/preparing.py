@@ -15,6 +15,7 @@ from engine.front.context import Front
 from engine.front.explain import Break, find_break
 from engine.front.items import Ask
 from engine.front.lines import Line, Sent
+from engine.front.observe import Seen
 from engine.front.plans import Reply
 from engine.front.sessions import Session
 from engine.front.sides import side_kind
@@ -35,6 +36,7 @@ class Origin:
     side: str | None
     line: Line
     about: Line
+    headers: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -53,6 +55,7 @@ class Prepared:
     broke: Break | None = None
     texts: dict[str, str] | None = None
     applied: Applied | None = None
+    observed: Seen | None = None
 
     @property
     def conversation(self) -> Conversation | None:
@@ -69,7 +72,7 @@ def origin(front: Front, session: Session, ask: Ask, headers: Mapping[str, str],
     about = line = lines.get(key, own_id=bool(wire.session))
     if side is not None and not (side == COMPACTION and session.policy.declaration.compacts_in_session):
         line = lines.get(f"{key}/{side}", own_id=True)
-    return Origin(wire, side, line, about)
+    return Origin(wire, side, line, about, headers)
 
 
 def prepare(
@@ -102,6 +105,10 @@ def prepare(
     prepared = Prepared(prompt, points, Sent.of(prompt, points), turn, conversation, clearing)
     if clearing.edits.asked:
         prepared.applied = clearing.applied(conversation)
+    if session.observer is not None:
+        prepared.observed = session.observer.asked(
+            ask.conversation, len(prompt.tokens), turn.window, ask.api, origin.headers
+        )
     return _explained(front, origin, others, prepared)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.errors import BadRequest, NotFound
+from engine.front.observe import Observer
 from engine.front.scores import Scores
 from engine.prompt.conversation import Conversation
 from engine.prompt.edits.policy import EditPolicy
@@ -20,6 +21,7 @@ from engine.prompt.script import Script
 MAX_SESSIONS = 1024
 MAX_STORED_RESPONSES = 256
 MAX_ENDED = 1024  # facts of sessions that are over
+MAX_WATCHED = 64  # of these, what was observed
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class Session:
     anticipated_tokens: int = 0
     wasted_tokens: int = 0
     scores: Scores = field(default_factory=Scores)  # how often each rule predicted the next prompt
+    observer: Observer | None = None  # what it does to its context, where nothing verified says so
     # What `previous_response_id` refers to: response id -> all input and output items up to it, oldest first.
     responses: OrderedDict[str, list[dict[str, Any]]] = field(default_factory=OrderedDict)
 
@@ -104,6 +107,7 @@ class Sessions:
         self.default = Session(id="", token=admin_token, policy=EditPolicy.compose(None, template))
         self._by_id: dict[str, Session] = {}
         self._ended: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._watched: OrderedDict[str, Session] = OrderedDict()
 
     def create(self, fields: dict[str, Any]) -> Session:
         """Register a session from the body of POST /v1/sessions.
@@ -147,6 +151,8 @@ class Sessions:
             window=fields.get("window"),
             max_output=fields.get("max_output"),
         )
+        if session.policy.observe or not session.policy.declared:
+            session.observer = Observer()
         self._by_id[session.id] = session
         return session
 
@@ -173,9 +179,21 @@ class Sessions:
     def delete(self, session_id: str) -> None:
         """End a session: its token opens nothing any more, what is known of it stays. Raises NotFound."""
         self._ended[session_id] = {**self.get(session_id).json(), "ended": time.time()}
-        del self._by_id[session_id]
+        session = self._by_id.pop(session_id)
+        if session.observer is not None and session.requests:
+            session.observer.ended()
+            self._watched[session_id] = session
+            while len(self._watched) > MAX_WATCHED:
+                self._watched.popitem(last=False)
         while len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
+
+    def watched(self, session_id: str) -> Session:
+        """A session, of those that are over too, whose client is observed. Raises NotFound."""
+        session = self._watched.get(session_id) or self.get(session_id)
+        if session.observer is None:
+            raise NotFound(f"Session {session_id} is not watched: its declaration was verified.")
+        return session
 
     def all(self) -> list[Session]:
         return list(self._by_id.values())

@@ -1,4 +1,4 @@
-"""Ask the running engine: health, stats, requests, explain, anchors"""
+"""Ask the running engine: health, stats, requests, explain, anchors, draft"""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ _COLUMNS = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="health|stats|requests|explain|anchors")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="health|stats|requests|explain|anchors|draft")
     for name, about in (
         ("health", "whether it is alive"),
         ("stats", "counters and the memory map"),
         ("requests", "the newest requests, one a line"),
         ("explain", "what each turn of a session had to compute, and why"),
         ("anchors", "the saved states that a next prompt can resume from"),
+        ("draft", "a declaration drafted from what a session's client was seen to do"),
     ):
         action = actions.add_parser(name, help=about, description=about.capitalize() + ".")
         action.add_argument("--json", action="store_true")
         if name == "requests":
             action.add_argument("--session", metavar="ID", help="of one session")
             action.add_argument("-n", "--lines", type=int, default=20, metavar="N")
-        if name == "explain":
+        if name in ("explain", "draft"):
             action.add_argument("session", nargs="?", metavar="SESSION", help="default: the one used last")
+        if name == "explain":
             action.add_argument("--texts", action="store_true", help="show the old and the new text around each break")
 
 
@@ -55,6 +57,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         return _requests(client, args, context)
     if args.action == "explain":
         return _explain(client, args, context)
+    if args.action == "draft":
+        return _draft(client, args, context)
     if args.action == "anchors":
         return _anchors(client, args)
     document = client.get("/health" if args.action == "health" else "/v1/stats")
@@ -92,6 +96,23 @@ def _explain(client: EngineClient, args: argparse.Namespace, context: Context) -
         print_json({"schema": answer["schema"], "session": facts, "turns": answer["turns"]})
     else:
         print(explain_text(facts, answer["turns"]))
+    return 0
+
+
+def _draft(client: EngineClient, args: argparse.Namespace, context: Context) -> int:
+    """TOML for `ft launch run --declaration FILE`. Exit 3 when there is no such session, or nothing is watched in it."""
+    session = _full_id(client, args.session, context) if args.session else _newest(client)
+    answer = _known(client, f"/v1/sessions/{session}/draft")
+    if answer is None:
+        raise NotHere(
+            f"Nothing is drafted of session {session}: its declaration was verified, or it is forgotten.",
+            "ft launch run -- COMMAND",
+            code="FT-E0301 no-session",
+        )
+    if args.json:
+        print_json(answer)
+    else:
+        print(answer["toml"], end="")
     return 0
 
 

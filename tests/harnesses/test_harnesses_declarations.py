@@ -17,7 +17,7 @@ NEUTRAL = {
     "task": {"prompt", "description"},
 }
 KNOWN: dict[str, set[str]] = {
-    "": {"schema", "harness", "versions", "wire", "render", "echo", "rule", "keep", "side", "alive", "tools", "launch"},
+    "": {"schema", "harness", "versions", "wire", "render", "echo", "rule", "keep", "side", "alive", "tools", "launch", "install", "card"},
     "wire": {"api", "match", "session", "parent", "epoch", "kind", "marks", "ignore", "volatile"},
     "wire.volatile": {"at", "re", "action"},
     "render": {"system_mid", "not_query", "deferred_tools", "side_tools"},

@@ -1,0 +1,134 @@
+"""Qwen Code: a system settings file per launch, which stands above the user's and the project's, and variables for the key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import json5
+
+from harnesses import flags
+from harnesses.contract import HarnessError, Injection, LaunchContext, PlannedFile, Warning_
+from harnesses.findings import place
+from harnesses.launchdata import check_window, environment, read_launch
+
+LAUNCH = read_launch(Path(__file__).parent)
+REDIRECTING: Sequence[str] = LAUNCH.raw["redirecting_settings"]
+RESUMES = ("--resume", "-r", "--continue", "-c", "--session-id")
+
+
+class QwenAdapter:
+    name = "qwen"
+    title = LAUNCH.title
+    executables: Sequence[str] = ("qwen",)
+    install_hint = "npm install -g @qwen-code/qwen-code"
+    version_args: Sequence[str] = ("--version",)
+
+    def reads(self, context: LaunchContext) -> list[Path]:
+        folders = [_user_folder(context), context.cwd / ".qwen"]
+        return [folder / "settings.json" for folder in folders]
+
+    def inject(self, context: LaunchContext) -> Injection:
+        flags.refuse_redirection(LAUNCH, context.args)
+        _refuse_other_model(context)
+        own = context.state_dir / "qwen"
+        argv, ids = list(context.args), []
+        if flags.first_word(context.args) not in LAUNCH.commands:
+            argv = ["--auth-type", "openai", "--model", context.model, *flags.without(argv, "--model")]
+            if not flags.has(context.args, *RESUMES):
+                ids = [str(uuid5(NAMESPACE_URL, f"ft:{context.session_id}"))]
+                argv = ["--session-id", *ids, *argv]
+        return Injection(
+            argv=argv,
+            env=environment(LAUNCH, context),
+            files=[
+                PlannedFile(
+                    own / "settings.json", _text(_settings(context)), "above your own and the project's settings"
+                ),
+                PlannedFile(own / "defaults.json", _text(_defaults()), "below your own and the project's settings"),
+            ],
+            warnings=[*check_window(LAUNCH, context), *_overridden(context)],
+            watchdog_s=float(context.silence_limit_s),
+            watchdog_default_s=LAUNCH.watchdog_default_s,
+            harness_ids=ids,
+        )
+
+
+def _settings(context: LaunchContext) -> dict[str, Any]:
+    """What decides where requests go, and how long they may take. The file holds no key: that comes by the environment."""
+    model = {
+        "id": context.model,
+        "name": context.model,
+        "baseUrl": f"{context.base_url}/v1",
+        "envKey": "OPENAI_API_KEY",
+        "generationConfig": _generation(context),
+    }
+    return {
+        "security": {"auth": {"selectedType": "openai", "enforcedType": "openai"}},
+        "model": {"name": context.model, "generationConfig": _generation(context)},
+        "modelProviders": {"openai": [model]},
+        "fastModel": context.model,
+        "compactionModel": "",
+        "visionModel": "",
+        "proxy": "",
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "general": {"enableAutoUpdate": False},
+    }
+
+
+def _generation(context: LaunchContext) -> dict[str, Any]:
+    return {
+        "timeout": context.silence_limit_s * 1000,
+        "contextWindowSize": context.window_tokens,
+        "samplingParams": {"max_tokens": context.max_output_tokens},
+    }
+
+
+def _defaults() -> dict[str, Any]:
+    """A user may want it all the same: each of these reads the whole conversation again behind another head."""
+    return {"memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False, "enableAutoSkill": False}}
+
+
+def _overridden(context: LaunchContext) -> list[Warning_]:
+    """Names settings that have no effect now. Raises HarnessError (code 4) for a file that cannot be parsed."""
+    warnings = []
+    for name, text in context.files.items():
+        try:
+            settings = json5.loads(text)
+        except ValueError as error:
+            raise HarnessError(f"{name}: not JSON: {error}", "Correct the file, then launch again.", code=4) from error
+        if not isinstance(settings, dict):
+            raise HarnessError(f"{name}: holds no JSON object.", "Correct the file, then launch again.", code=4)
+        warnings += [
+            Warning_(
+                "FT-W0110 setting-overridden",
+                f"{place(Path(name), text, key, context.home)} sets {key}; it has no effect in this launch.",
+            )
+            for key in REDIRECTING
+            if settings.get(key)
+        ]
+    return warnings
+
+
+def _refuse_other_model(context: LaunchContext) -> None:
+    model = flags.value_of(context.args, "--model", "-m")
+    if model is not None and model != context.model:
+        raise HarnessError(
+            f"--model {model} is not the model of this engine.", f"Leave it out, or say {context.model}."
+        )
+
+
+def _user_folder(context: LaunchContext) -> Path:
+    given = context.env.get("QWEN_HOME")
+    return Path(given).expanduser() if given else context.home / ".qwen"
+
+
+def _text(value: dict[str, Any]) -> str:
+    return json.dumps(value, indent=2) + "\n"
+
+
+ADAPTER = QwenAdapter()
