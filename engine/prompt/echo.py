@@ -122,13 +122,17 @@ class EchoMemory:
 
     def _ends_in_call(self, text: str) -> bool:
         marks = self._markers["tool_call"]
-        return text.rfind(marks.open) > text.rfind(marks.close)
+        return text.rfind(marks.open) > (text.rfind(marks.close) if marks.close else -1)
 
     def _end(self, text: str, start: int, block: Block, following: Block | None) -> int:
         if isinstance(block, Text):
             found = text.find(self._markers["tool_call"].open, start) if isinstance(following, ToolCall) else -1
             return found if found >= 0 else len(text)
-        close = self._markers["thinking" if isinstance(block, Thinking) else "tool_call"].close
+        marks = self._markers["thinking" if isinstance(block, Thinking) else "tool_call"]
+        close = marks.close
+        if not close:  # the next call ends it
+            found = text.find(marks.open, start + 1) if isinstance(following, ToolCall) else -1
+            return found if found >= 0 else len(text)
         found = text.find(close, start)
         return found + len(close) if found >= 0 else len(text)
 

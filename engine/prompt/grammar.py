@@ -22,6 +22,7 @@ from engine.prompt.ending import LONGEST_END, SPARE, way_out
 # Free whitespace lets a model idle forever between two JSON tokens.
 _SCHEMA_MAPS = {"properties", "$defs", "definitions"}
 _SCHEMA_LISTS = {"anyOf", "oneOf", "prefixItems"}  # not allOf: each of its parts would shut out the others
+_ENDS = "// a free text ends with one of "
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -33,30 +34,68 @@ def compile_grammar(
     `control` maps control-token texts to ids; `thinking_open` says that the prompt already opened the thinking, which the
     answer then closes first. Raises BadRequest for an unknown tool or a schema feature that cannot be enforced.
     """
+    lark = Lark(control)
     mode, forced = conversation.tool_choice.mode, conversation.tool_choice.forced
     bodies = []
     if conversation.response_schema is not None and not forced:
         body = f"%json {json.dumps(_laid_out(conversation.response_schema or {'type': 'object'}))}"
-        _check("the response schema", body)
-        bodies.append(f"{_literal(dialect.layout.text, control)} {body}".lstrip())
+        _check("the response schema", body, lark)
+        bodies.append(f"{lark.own(dialect.layout.text)} {body} {lark.own(dialect.layout.end)}".strip())
     if forced or (bodies and mode == "auto"):
-        marks = dialect.markers["tool_call"]
+        marks, around = dialect.markers["tool_call"], dialect.layout.calls
         for tool in _callable_tools(conversation):
-            name = visible_name(tool)
-            body = dialect.call_grammar(name, _laid_out(closed({"type": "object", **tool.parameters})))
-            _check(f"the parameters of tool {name!r}", body)
-            opening = _literal(marks.open + dialect.call_head(name), control)
-            bodies.append(f"{opening} {body} {_literal(marks.close, control)}")
+            name, schema = visible_name(tool), _laid_out(closed({"type": "object", **tool.parameters}))
+            plain = Lark({})  # the check knows no control tokens
+            _check(f"the parameters of tool {name!r}", dialect.call_grammar(name, schema, plain), plain)
+            body = dialect.call_grammar(name, schema, lark)
+            bodies.append(f"{lark.own(around[0] + marks.open)} {body} {lark.own(marks.close + around[1])}")
     if not bodies:
         return None
     thinking = ""
     if thinking_open:
-        close = dialect.markers["thinking"].close
-        if close in control:
-            thinking = f"thinking: /(.|\\n)*/ {_literal(close, control)} /\\n{{0,2}}/\n"
-        else:
-            thinking = f"thinking: reason /\\n{{0,2}}/\nreason[suffix={json.dumps(close)}]: /(.|\\n)*/\n"
-    return _grammar(bodies, thinking)
+        answer = dialect.layout.answer
+        behind = lark.own(answer) if answer.strip() else r"/\n{0,2}/"
+        thinking = f"thinking: {lark.until(dialect.markers['thinking'].close)} {behind}\n"
+    return _grammar(bodies, thinking, lark)
+
+
+class Lark:
+    """See dialects.contract. `control` maps control-token texts to ids."""
+
+    def __init__(self, control: Mapping[str, int]) -> None:
+        self._control = control
+        self._rules: dict[str, str] = {}
+        self._ends: dict[str, None] = {}
+
+    def own(self, text: str) -> str:
+        made = pieces(text, self._control)
+        return " ".join(f"<[{self._control[part]}]>" if special else json.dumps(part) for part, special in made)
+
+    def text(self, text: str) -> str:
+        return json.dumps(text)
+
+    def json(self, schema: dict[str, Any]) -> str:
+        return f"%json {json.dumps(schema)}"
+
+    def until(self, close: str) -> str:
+        first, *rest = pieces(close.lstrip(), self._control)
+        if first[1]:
+            return f"/(.|\\n)*/ {self.own(close.lstrip())}"
+        before = first[0] if rest else first[0].rstrip()
+        self._ends[before] = None
+        if rest:  # a control token ends it: text cannot hold one
+            return f"/(.|\\n)*{_escaped(before)}/ {self.own(close.lstrip()[len(before) :])}"
+        rule = f"until{list(self._ends).index(before)}"
+        self._rules[rule] = f"{rule}[suffix={json.dumps(before)}]: /(.|\\n)*/\n"
+        return f"{rule} {self.own(close.lstrip()[len(before) :])}"
+
+    def rules(self) -> str:
+        """What the expressions refer to, and what ends a free text in them."""
+        return "".join(self._rules.values()) + (f"{_ENDS}{json.dumps(list(self._ends))}\n" if self._ends else "")
+
+
+def _escaped(text: str) -> str:
+    return re.escape(text).replace("/", r"\/")
 
 
 def _callable_tools(conversation: Conversation) -> Sequence[Tool]:
@@ -100,19 +139,15 @@ def _laid_out(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "x-guidance": _LAYOUT}
 
 
-def _literal(text: str, control: Mapping[str, int]) -> str:
-    return " ".join(f"<[{control[part]}]>" if special else json.dumps(part) for part, special in pieces(text, control))
-
-
-def _grammar(bodies: Sequence[str], thinking: str) -> str:
+def _grammar(bodies: Sequence[str], thinking: str, lark: Lark) -> str:
     rules = "".join(f"body{i}: {body}\n" for i, body in enumerate(bodies))
     choice = " | ".join(f"body{i}" for i in range(len(bodies)))
-    lark = f"start: {'thinking ' if thinking else ''}answer\nanswer: {choice}\n{thinking}{rules}"
-    return json.dumps({"grammars": [{"lark_grammar": lark}]})
+    start = f"start: {'thinking ' if thinking else ''}answer\nanswer: {choice}\n{thinking}{rules}{lark.rules()}"
+    return json.dumps({"grammars": [{"lark_grammar": start}]})
 
 
-def _check(what: str, body: str) -> None:
-    failed, messages = LLMatcher.validate_grammar_with_warnings(_grammar([body], ""))
+def _check(what: str, body: str, lark: Lark) -> None:
+    failed, messages = LLMatcher.validate_grammar_with_warnings(_grammar([body], "", lark))
     if failed or messages:
         reason = (messages[0].splitlines() or ["unknown"])[0].split("failed to compile JSON schema: ")[-1]
         raise BadRequest(f"{what} cannot be enforced: {reason}", "Leave these features out of the schema.")
@@ -138,6 +173,8 @@ class Matcher:
         if self._matcher.is_error():
             raise BadRequest(f"The grammar cannot be compiled: {self._matcher.get_error()}", "Simplify the schema.")
         self._control = [int(number) for number in re.findall(r"<\[(\d+)\]>", grammar)]
+        ends = re.search(f"{_ENDS}(.*)", json.loads(grammar)["grammars"][0]["lark_grammar"])
+        self._ends = json.loads(ends[1]) if ends else []
         self._look_at = LONGEST_END + SPARE
 
     def mask(self, left: int) -> bytes:
@@ -146,7 +183,7 @@ class Matcher:
         mask = bytes(self._matcher.compute_bitmask())[: self._mask_bytes]
         if left > self._look_at:
             return mask
-        way = way_out(self._matcher, self._tokenizer, self._control)
+        way = way_out(self._matcher, self._tokenizer, self._control, self._ends)
         if not way:
             return mask
         if left > len(way) + SPARE:

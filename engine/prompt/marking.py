@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.prompt.conversation import Tool
@@ -58,27 +58,35 @@ def neutral(has_control: Callable[[str], bool], pattern_split: Callable[[str], l
     return spell
 
 
-def messages_of(turns: list[Turn], spell: Spell, guarded: Callable[[str], bool]) -> list[dict[str, Any]]:
-    """The template's message list. `guarded` texts inside arguments become leaves, for they hold control syntax."""
+def messages_of(
+    turns: list[Turn],
+    spell: Spell,
+    guarded: Callable[[str], bool],
+    call_id: Callable[[str, str, int], str],
+    arguments_as_text: bool = False,
+) -> list[dict[str, Any]]:
+    """The template's message list. `guarded` texts inside arguments become leaves, for they hold control syntax. `call_id`
+    makes the template's id of an id, a name and the number of the call in the conversation."""
     messages = []
+    known: dict[str, tuple[str, int]] = {}
     for index, turn in enumerate(turns):
         message: dict[str, Any] = {"role": turn.role, "content": _join(turn.content, spell, index)}
         if turn.reasoning:
             message["reasoning_content"] = message["thinking"] = _join(turn.reasoning, spell, index)
         if turn.calls:
-            message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {
-                        "name": spell(call.name, index),
-                        "arguments": _values(call.arguments, call.name, index, spell, guarded),
-                    },
-                }
-                for call in turn.calls
-            ]
+            message["tool_calls"] = []
+        for call in turn.calls:
+            known.setdefault(call.id, (call.name.text, len(known)))
+            name = spell(call.name, index)
+            arguments = _values(call.arguments, call.name, index, spell, guarded)
+            if arguments_as_text:
+                text = json.dumps(call.arguments, ensure_ascii=False)
+                arguments = spell(replace(call.name, text=text), index)
+            function = {"name": name, "arguments": arguments}
+            made = call_id(call.id, name, known[call.id][1])
+            message["tool_calls"].append({"id": made, "type": "function", "function": function})
         if turn.role == "tool":
-            message["tool_call_id"] = turn.call_id
+            message["tool_call_id"] = call_id(turn.call_id, *known.get(turn.call_id, (turn.name, 0)))
             message["name"] = turn.name
         messages.append(message)
     return messages

@@ -145,8 +145,13 @@ class _Builder:
         # A template can only spell an object: what the client sent instead is served as it came.
         text = block.arguments if arguments is None else json.dumps(arguments, ensure_ascii=False)
         marks = self._dialect.markers["tool_call"]
-        body = Leaf(self._dialect.call_body(name, text), index, number, "tool_call")
-        turn.content += [*(["\n"] if turn.content else []), marks.open, body, marks.close]
+        around = self._dialect.layout.calls
+        body = [
+            part if own else Leaf(part, index, number, "tool_call")
+            for part, own in self._dialect.call_parts(name, text)
+            if part
+        ]
+        turn.content += ["\n" if turn.content else "", around[0] + marks.open, *body, marks.close + around[1]]
 
     def _result(self, index: int, number: int, result: ToolResult) -> Turn:
         name = self._call_names.get(result.call_id, result.name)

@@ -54,9 +54,9 @@ class Renderer:
 
         def text_of(spell: Any, generation: bool) -> str:
             guarded = self._tokenizer.has_control
-            return self._template.render(
-                messages_of(turns, spell, guarded), tools_of(tools, spell, guarded), generation, options
-            )
+            as_text = self._template.traits.arguments_as_text
+            messages = messages_of(turns, spell, guarded, self._dialect.call_id, as_text)
+            return self._template.render(messages, tools_of(tools, spell, guarded), generation, options)
 
         marks = Marks()
         marked, output, full = text_of(marks.mark, False), text_of(plain, False), text_of(plain, True)
@@ -92,7 +92,8 @@ class Renderer:
         return self._thinking if thinking is None else thinking
 
     def _options(self, thinking: bool | None, preserve: bool | None = None) -> dict[str, Any]:
-        options: dict[str, Any] = {"enable_thinking": self._resolve(thinking)}
+        own = self._resolve(thinking)
+        options: dict[str, Any] = {"enable_thinking": own, "thinking": own}  # templates have either name
         if self._switch is not None:
             name, value = self._switch
             if self._preserve_thinking if preserve is None else preserve:

@@ -24,17 +24,23 @@ def spell(
         opening = [] if thinking_open else pieces(marks.open + before, control)
         runs += [[*opening, (reasoning + behind, False), *pieces(marks.close, control)], pieces(layout.answer, control)]
     calls = dialect.markers["tool_call"]
-    answered = False
-    for block in blocks:
+    answered, index = False, 0
+    for block, following in zip(blocks, [*blocks[1:], None], strict=False):
         if isinstance(block, Text) and block.text:
             runs.append([*pieces(layout.text, control), (block.text, False)])
         elif isinstance(block, ToolCall):
-            name = full_name(block.namespace, block.name)
-            head, body = dialect.call_head(name), dialect.call_body(name, block.arguments or "{}")
-            runs += [pieces(layout.between, control)] if answered else []
-            start = pieces(layout.call + calls.open + head, control)
-            runs.append([*start, (body[len(head) :], False), *pieces(calls.close, control)])
+            name, arguments = full_name(block.namespace, block.name), block.arguments or "{}"
+            apart = layout.between if not index or layout.apart is None else layout.apart
+            runs += [pieces(apart, control)] if answered else []
+            start = pieces(("" if index else layout.calls[0]) + layout.call + calls.open, control)
+            behind = "" if isinstance(following, ToolCall) else layout.calls[1]
+            body = dialect.call_parts(name, arguments, index)
+            index = index + 1 if isinstance(following, ToolCall) else 0
+            written = [part for text, own in body for part in (pieces(text, control) if own else [(text, False)])]
+            runs.append([*start, *written, *pieces(calls.close + behind, control)])
         else:
             continue
         answered = True
+    if layout.end and not any(isinstance(block, ToolCall) for block in blocks[-1:]):
+        runs.append(pieces(layout.end, control))
     return runs

@@ -17,6 +17,7 @@ from engine.errors import BadRequest, FtError
 from engine.weights.manifest import remedy
 
 _PROBE = "\ue0f5probe\ue0f6"
+_PLAIN_ID = "call00000"  # nine letters and digits: some templates take no other
 
 
 class _Generation(Extension):
@@ -41,6 +42,7 @@ class Traits:
     user_repeated: bool
     text_beside_thinking: bool = True  # in a turn with calls
     calls_together: bool = True  # several in one turn
+    arguments_as_text: bool = False  # of calls: JSON rather than an object
 
 
 def compile_template(source: str) -> Template:
@@ -93,29 +95,27 @@ class ChatTemplate:
 
     def _probe(self) -> Traits:
         user = {"role": "user", "content": "q"}
-        call = {
-            "id": "call0",
-            "type": "function",
-            "function": {"name": _PROBE, "arguments": {"a": "b"}},
-        }
         answer = {"role": "assistant", "content": ""}
         tool = {"type": "function", "function": {"name": _PROBE, "description": "d", "parameters": {"type": "object"}}}
         system = {"role": "system", "content": _PROBE}
-        plain_call = {**call, "function": {"name": "f", "arguments": {"a": "b"}}}
-        result = {"role": "tool", "content": _PROBE, "tool_call_id": "call0", "name": "f"}
+        result = {"role": "tool", "content": _PROBE, "tool_call_id": _PLAIN_ID, "name": "f"}
         self.render([user])  # a template that cannot render this is no chat template
-        tool_calls = self._shows([user, {**answer, "tool_calls": [call]}])
+        # Some templates show a call's id in the place of its name, some concatenate its arguments as text.
+        ways = [(text, by_id) for text in (False, True) for by_id in (False, True)]
+        way = next((w for w in ways if self._shows([user, {**answer, "tool_calls": [_call(_PROBE, *w)]}])), None)
+        call, plain_call = _call(_PROBE, *(way or ways[0])), _call("f", *(way or ways[0]))
         return Traits(
             tools=self._shows([user], [tool]),
-            tool_calls=tool_calls,
+            tool_calls=way is not None,
             # A template that ignores tool calls would render a result with no call before it.
-            tool_role=tool_calls and self._shows([user, {**answer, "tool_calls": [plain_call]}, result]),
+            tool_role=way is not None and self._shows([user, {**answer, "tool_calls": [plain_call]}, result]),
             reasoning=self._shows([user, {"role": "assistant", "content": "a", **_thought(_PROBE)}]),
             system_anywhere=self._shows([user, {"role": "assistant", "content": "a"}, system, user]),
             user_repeated=self._shows([user, {"role": "user", "content": _PROBE}]),
-            text_beside_thinking=not tool_calls
+            text_beside_thinking=way is None
             or self._shows([user, {**answer, "content": _PROBE, **_thought("r"), "tool_calls": [plain_call]}]),
-            calls_together=not tool_calls or self._shows([user, {**answer, "tool_calls": [plain_call, call]}]),
+            calls_together=way is None or self._shows([user, {**answer, "tool_calls": [plain_call, call]}]),
+            arguments_as_text=way is not None and way[0],
         )
 
     def _shows(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> bool:
@@ -123,6 +123,12 @@ class ChatTemplate:
             return _PROBE in self.render(messages, tools)
         except BadRequest:
             return False
+
+
+def _call(name: str, text: bool, by_id: bool) -> dict[str, Any]:
+    arguments = '{"a": "b"}' if text else {"a": "b"}
+    function = {"name": name, "arguments": arguments}
+    return {"id": name if by_id and name == _PROBE else _PLAIN_ID, "type": "function", "function": function}
 
 
 def _thought(text: str) -> dict[str, str]:

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from engine.prompt.conversation import Tool
 from engine.prompt.output import OutputParser
 
+Pieces = list[tuple[str, bool]]
+
 
 @dataclass(frozen=True, slots=True)
 class Markers:
@@ -28,6 +30,9 @@ class Layout:
     text: str = ""  # before a text
     call: str = ""  # before a call's opening marker
     between: str = "\n"  # before a call that follows something else than reasoning
+    apart: str | None = None  # between two calls; None: as `between`
+    calls: tuple[str, str] = ("", "")  # around all calls of an answer
+    end: str = ""  # behind an answer without calls, before the stop token
     ends: tuple[str, ...] = ()  # what ends a message besides the model's stop tokens
 
 
@@ -39,11 +44,15 @@ class Dialect(Protocol):
     def parser(self, tools: Sequence[Tool], *, thinking_open: bool, calls: bool) -> OutputParser:
         """`thinking_open`: the prompt already opened the thinking. `calls` False: tool syntax is plain text."""
 
-    def call_head(self, name: str) -> str:
-        """What `call_body` and a call by `call_grammar` begin with; control tokens in it count as such."""
+    def call_parts(self, name: str, arguments: str, index: int = 0) -> Pieces:
+        """What stands between the tool-call markers: (text, is the dialect's own). Control tokens count as such in its own
+        text only. `index` counts the calls of the answer."""
 
     def call_body(self, name: str, arguments: str) -> str:
-        """What stands between the tool-call markers."""
+        """The text of `call_parts`."""
+
+    def call_id(self, call_id: str, name: str, index: int) -> str:
+        """The id under which templates get the conversation's call number `index`, and its result."""
 
     def result_body(self, text: str) -> str:
         """What stands between the tool-result markers, for templates that know no tool results."""
@@ -51,8 +60,24 @@ class Dialect(Protocol):
     def definitions_body(self, tools: Sequence[Tool]) -> str:
         """What stands between the tools markers, for tools defined in the middle of a conversation."""
 
-    def call_grammar(self, name: str, parameters: dict[str, Any]) -> str:
-        """A Lark expression for what stands between the tool-call markers in a call of `name`, behind `call_head`."""
+    def call_grammar(self, name: str, parameters: dict[str, Any], lark: Lark) -> str:
+        """A Lark expression for what stands between the tool-call markers in a call of `name`."""
+
+
+class Lark(Protocol):
+    """Writes the parts of a grammar."""
+
+    def own(self, text: str) -> str:
+        """The dialect's own text, control tokens as such."""
+
+    def text(self, text: str) -> str:
+        """Anybody else's text, as it stands."""
+
+    def json(self, schema: dict[str, Any]) -> str:
+        """A value of this schema."""
+
+    def until(self, close: str) -> str:
+        """Any text without `close`, the dialect's own, and then `close`; whitespace before it is optional."""
 
 
 def pieces(text: str, control: Collection[str]) -> list[tuple[str, bool]]:

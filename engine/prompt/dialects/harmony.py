@@ -12,26 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.prompt.conversation import Tool
-from engine.prompt.dialects.contract import Layout, Markers, definition, visible_name
-from engine.prompt.dialects.hermes import argument_text, open_suffix
+from engine.prompt.dialects.contract import Lark, Layout, Markers, Pieces, definition
 from engine.prompt.dialects.json_scan import strict_object
 from engine.prompt.dialects.prose import Prose
-from engine.prompt.output import (
-    Event,
-    OutputParser,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    new_call_id,
-)
+from engine.prompt.dialects.reading import Reader, is_name, open_suffix
+from engine.prompt.output import OutputParser, TextDelta, ThinkingDelta
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _END, _CALL, _RETURN = "<|end|>", "<|call|>", "<|return|>"
 _FUNCTIONS = "functions."
 _RECIPIENT, _CHANNEL_NAME = re.compile(r"to=([^\s<]+)"), re.compile(r"<\|channel\|>\s*(\w+)")
-_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _HEADS = (_START, _CHANNEL, _MESSAGE, "to=")  # what a header begins with
 _STOPS = (_END, _CALL, _RETURN, _START, _CHANNEL)  # what ends a message; the last two begin the next
 
@@ -56,11 +46,14 @@ class Harmony:
     def parser(self, tools: Sequence[Tool], *, thinking_open: bool, calls: bool) -> OutputParser:
         return HarmonyParser(tools, thinking_open=thinking_open, calls=calls)
 
-    def call_head(self, name: str) -> str:
-        return f"{name} <|constrain|>json{_MESSAGE}"
+    def call_parts(self, name: str, arguments: str, index: int = 0) -> Pieces:
+        return [(name, False), (f" <|constrain|>json{_MESSAGE}", True), (arguments, False)]
 
     def call_body(self, name: str, arguments: str) -> str:
-        return self.call_head(name) + arguments
+        return "".join(text for text, _ in self.call_parts(name, arguments))
+
+    def call_id(self, call_id: str, name: str, index: int) -> str:
+        return call_id
 
     def result_body(self, text: str) -> str:
         return f"tool to=assistant{_CHANNEL}commentary{_MESSAGE}{text}"
@@ -68,40 +61,21 @@ class Harmony:
     def definitions_body(self, tools: Sequence[Tool]) -> str:
         return "\n" + "\n".join(json.dumps(definition(tool), ensure_ascii=False) for tool in tools) + "\n"
 
-    def call_grammar(self, name: str, parameters: dict[str, Any]) -> str:
-        return f"%json {json.dumps(parameters)}"
+    def call_grammar(self, name: str, parameters: dict[str, Any], lark: Lark) -> str:
+        return f"{lark.text(name)} {lark.own(f' <|constrain|>json{_MESSAGE}')} {lark.json(parameters)}"
 
 
-class HarmonyParser:
+class HarmonyParser(Reader):
     """See OutputParser. Whitespace around messages is dropped. Text without a header is taken as text."""
 
     def __init__(self, tools: Sequence[Tool], *, thinking_open: bool, calls: bool) -> None:
-        self._tools = {visible_name(tool): tool for tool in tools}
-        self._calls = calls
-        self._buffer = ""
-        self._kind = (
-            "thinking" if thinking_open else ""
-        )  # of the message being read; "": its header; "loose": text without one
+        super().__init__(tools, calls)
+        # Of the message being read; "": its header; "loose": text without one.
+        self._kind = "thinking" if thinking_open else ""
         self._recipient = ""
         self._prose = Prose()
-        self._count = 0
-        self._events: list[Event] = []
-
-    def feed(self, text: str) -> list[Event]:
-        self._buffer += text
-        return self._run(final=False)
-
-    def finish(self) -> list[Event]:
-        return self._run(final=True)
-
-    def _run(self, final: bool) -> list[Event]:
-        self._events = []
-        while self._step(final):
-            pass
-        return self._events
 
     def _step(self, final: bool) -> bool:
-        """Consume something certain from the buffer; False when more text is needed."""
         if self._kind == "":
             return self._head(final)
         stops = self._stops()
@@ -155,15 +129,11 @@ class HarmonyParser:
             self._events.append(ThinkingDelta(said) if self._kind == "thinking" else TextDelta(said))
 
     def _call(self, body: str) -> None:
-        arguments = strict_object(body if body.strip() else "{}")
-        if arguments is None or not _NAME.fullmatch(self._recipient):
+        arguments = strict_object(body if body.strip() else "{}", unique=True)
+        if arguments is None or not is_name(self._recipient):
             self._say(body)
             return
-        tool, index = self._tools.get(self._recipient), self._count
-        self._count += 1
-        name, namespace = (tool.name, tool.namespace) if tool else (self._recipient, "")
-        start = ToolCallStart(index, new_call_id(), name, namespace)
-        self._events += [start, ToolCallDelta(index, argument_text(arguments)), ToolCallEnd(index)]
+        self._announce(self._recipient, arguments)
 
 
 DIALECT = Harmony()

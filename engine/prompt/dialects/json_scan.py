@@ -50,15 +50,27 @@ class JsonScan:
             self.ended = self.depth == 0
 
 
-def strict_object(text: str) -> dict[str, Any] | None:
+def strict_object(text: str, unique: bool = False) -> dict[str, Any] | None:
     """The JSON object in `text`, or None. Raw line breaks inside strings are taken as meant; NaN and the like are not
-    JSON."""
+    JSON, and with `unique` neither is an object with one name twice."""
+    value = strict_value(text, unique)
+    return value if isinstance(value, dict) else None
+
+
+def strict_value(text: str, unique: bool = False) -> Any:
+    """As `strict_object`, for any value; None when it is no JSON."""
     try:
-        value = json.loads(text, strict=False, parse_constant=_refuse)
+        return json.loads(text, strict=False, parse_constant=_refuse, object_pairs_hook=_unique if unique else None)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("one name twice")
+    return found

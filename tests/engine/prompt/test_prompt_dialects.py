@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 
 import pytest
 
-from engine.prompt.conversation import Tool
+from engine.prompt.conversation import Block, Text, Thinking, Tool, ToolCall
 from engine.prompt.dialects import dialects
 from engine.prompt.dialects.contract import Dialect
 from engine.prompt.output import (
@@ -17,6 +18,7 @@ from engine.prompt.output import (
     ToolCallEnd,
     ToolCallStart,
 )
+from engine.prompt.spell import spell
 
 ARGUMENTS = {"path": 'a<b>}"{`.py', "text": "line\n</tool_call> <think> é🎈", "deep": {"list": [1, {"x": None}]}}
 
@@ -56,27 +58,40 @@ def run(parser: OutputParser, pieces: list[str]) -> list[tuple[str, ...]]:
     return flat(events + parser.finish())
 
 
+TOOLS = [Tool("read", "", {}), Tool("get", "", {}, namespace="mcp__web")]
+
+
+def written(dialect: Dialect, blocks: list[Block], thinking_open: bool = False) -> str:
+    """An answer as the dialect writes it."""
+    return "".join(text for run in spell(blocks, dialect, thinking_open, {}) for text, _ in run)
+
+
+def readings(dialect: Dialect, text: str, thinking_open: bool, tools: list[Tool]) -> Iterator[list[tuple[str, ...]]]:
+    """What the dialect reads: at once, character by character, and cut at every place."""
+    for pieces in ([text], list(text), *([text[:cut], text[cut:]] for cut in range(len(text) + 1))):
+        yield run(dialect.parser(tools, thinking_open=thinking_open, calls=True), pieces)
+
+
+@pytest.mark.parametrize("thinking_open", [False, True])
 @pytest.mark.parametrize("dialect", dialects().values(), ids=list(dialects()))
-def test_every_dialect_reads_what_it_writes_however_it_is_cut(dialect: Dialect) -> None:
-    think, call = dialect.markers["thinking"], dialect.markers["tool_call"]
-    body = dialect.call_body("read", json.dumps(ARGUMENTS, ensure_ascii=False))
-    empty = dialect.call_body("mcp__web__get", "{}")
-    text = f"{think.open}\nLet me see `x`.\n{think.close}\n\nI will read.\n{call.open}{body}{call.close}\n{call.open}{empty}{call.close}"
-    tools = [Tool("read", "", {}), Tool("get", "", {}, namespace="mcp__web")]
+def test_every_dialect_reads_what_it_writes_however_it_is_cut(dialect: Dialect, thinking_open: bool) -> None:
+    arguments = json.dumps(ARGUMENTS, ensure_ascii=False)
+    calls = [ToolCall("1", "read", arguments), ToolCall("2", "get", "{}", namespace="mcp__web")]
+    blocks: list[Block] = [Thinking("Let me see `x`."), Text("I will read."), *calls]
     expected = [
         ("thinking", "Let me see `x`."),
         ("text", "I will read."),
-        ("call", "", "read", json.dumps(ARGUMENTS, ensure_ascii=False)),
+        ("call", "", "read", arguments),
         ("call", "mcp__web", "get", "{}"),
     ]
-
-    def parser() -> OutputParser:
-        return dialect.parser(tools, thinking_open=False, calls=True)
-
-    assert run(parser(), [text]) == expected
-    assert run(parser(), list(text)) == expected
-    for cut in range(len(text) + 1):
-        assert run(parser(), [text[:cut], text[cut:]]) == expected
+    if dialect.name == "harmony":  # one call ends an answer, and the prompt opens no thinking
+        thinking_open = False
+    for found in readings(dialect, written(dialect, blocks, thinking_open), thinking_open, TOOLS):
+        assert found == expected
+    for found in readings(dialect, written(dialect, blocks[1:2]), False, TOOLS):
+        assert found == expected[1:2]
+    for found in readings(dialect, written(dialect, blocks[2:3]), False, TOOLS):
+        assert found == expected[2:3]
 
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.py"}}\n</tool_call>'

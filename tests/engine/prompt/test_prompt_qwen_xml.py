@@ -11,6 +11,7 @@ from llguidance import LLMatcher
 
 from engine.prompt.conversation import Tool
 from engine.prompt.dialects import dialects
+from engine.prompt.grammar import Lark
 from tests.engine.prompt.test_prompt_dialects import run
 
 DIALECT = dialects()["qwen_xml"]
@@ -101,8 +102,9 @@ def test_tag_soup_never_breaks_the_rules_and_never_depends_on_cuts() -> None:
 
 
 def test_the_grammar_admits_what_the_dialect_writes_and_nothing_else() -> None:
-    body = DIALECT.call_grammar("read", SCHEMA)
-    grammar = json.dumps({"grammars": [{"lark_grammar": f"start: {body}\n"}]})
+    lark = Lark({})
+    body = DIALECT.call_grammar("read", SCHEMA, lark)
+    grammar = json.dumps({"grammars": [{"lark_grammar": f"start: {body}\n{lark.rules()}"}]})
     failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     assert not failed, messages
     import llguidance
