@@ -76,6 +76,19 @@ class Injection:
     config: dict[str, Any] = field(default_factory=dict)  # settings of the agent that rules of its declaration name
 
 
+@dataclass(frozen=True, slots=True)
+class Integration:
+    """Keys of ours in the user's own configuration (`--integrate`), for an adapter that has `integration(context)`.
+
+    `values`: by path of keys. `format`: toml, yaml, json, jsonc or json5. `replaces`: variables of a launch that are left out.
+    """
+
+    path: Path
+    format: str
+    values: Mapping[tuple[str, ...], Any]
+    replaces: Sequence[str] = ()
+
+
 class HarnessError(Exception):
     """The launch is refused; `hint` says what to do.
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ftagent import harness_loader, sessions
 from ftagent.context import Context, find_project, git_branch
@@ -19,6 +19,9 @@ from ftagent.launch.shell import SHELLS
 from ftagent.provision import EngineChoice, Prospect, end_session, look, provide, register_session, start_command
 from ftagent.text import require_utf8
 from harnesses.contract import Harness
+
+if TYPE_CHECKING:
+    from ftagent.files.writing import FilePlan
 
 TAKES_REST = True
 EXAMPLES = """\
@@ -79,6 +82,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="on|off",
         help="our extension or plugin that says what the agent will edit (default: on)",
     )
+    place = agent.add_mutually_exclusive_group()
+    place.add_argument("--isolated", action="store_true", help="a configuration of this launch (default)")
+    place.add_argument(
+        "--integrate",
+        action="store_true",
+        help="write this engine into the agent's own configuration; ft restore AGENT takes it out again",
+    )
     agent.add_argument("--exec", action="store_true", help="become the agent: no parent, no receipt")
     agent.add_argument("--force", action="store_true", help="go on where a check refuses")
     agent.add_argument("-q", "--quiet", action="store_true")
@@ -133,8 +143,13 @@ def run(args: argparse.Namespace, context: Context) -> int:
     )
     # built before anything is started: whatever the adapter refuses is refused without side effects
     plan = _build(request, session, look(choice, context), choice, context)
+    change = None
+    if args.integrate:
+        from ftagent.launch.integration import integrated
+
+        plan, change = integrated(plan)
     if looks:
-        return _show(plan, args, context)
+        return _show(plan, args, context, change)
     if not (args.no_exec or args.print_env) and adapter.executables:
         executable = found.require(adapter.title, adapter.install_hint)
         version = probe_version(executable, adapter.version_args, plan.environment, context.paths)
@@ -167,10 +182,18 @@ def run(args: argparse.Namespace, context: Context) -> int:
         session = replace(session, max_output_tokens=answer["max_output"])
     try:
         plan = _build(request, session, prospect, choice, context)
+        if args.integrate:
+            plan, change = integrated(plan)
     except BaseException:
         end_session(prospect.running.client, session.id)
         raise
     prepared = prepare(plan, prospect.running, context.paths)
+    if change is not None:
+        from ftagent.files import integrate
+
+        if integrate.write(change, context.paths):
+            undo = f"ft restore {harness.name}"
+            events.say("integrated", f"wrote {change.path}; undo: {undo}", path=str(change.path), undo=undo)
     if args.print_env or args.no_exec:
         return _prepared_only(plan, args, events, context)
     return run_prepared(prepared, events, become=args.exec)
@@ -265,13 +288,18 @@ def _build(
     return planning.build(request, session, engine, texts)
 
 
-def _show(plan: planning.Plan, args: argparse.Namespace, context: Context) -> int:
+def _show(plan: planning.Plan, args: argparse.Namespace, context: Context, change: FilePlan | None) -> int:
     from ftagent.launch.plan_json import to_json
     from ftagent.launch.preview import render
     from ftagent.output import print_json
 
     if args.json:
-        print_json(to_json(plan))
+        document = to_json(plan)
+        if change is not None:
+            from ftagent.launch import integration
+
+            document["files"].append(integration.to_json(change, plan))
+        print_json(document)
     elif args.print_config:
         for file in plan.injection.files:
             print(f"# {file.path}\n{plan.masked(file.text)}", end="" if file.text.endswith("\n") else "\n")
@@ -284,7 +312,13 @@ def _show(plan: planning.Plan, args: argparse.Namespace, context: Context) -> in
     else:
         width = max(60, min(160, shutil.get_terminal_size((100, 24)).columns))
         print(render(plan, width, context.out, args.verbose), end="")
-        print("\nRun without --dry-run to launch.   Undo later: nothing to undo.")
+        undo = "nothing to undo."
+        if change is not None:
+            from ftagent.files import integrate
+
+            undo = f"ft restore {plan.request.harness.name}"
+            print("\n" + (integrate.show(change) or f"{change.path} says so already\n"), end="")
+        print(f"\nRun without --dry-run to launch.   Undo later: {undo}")
     return 0
 
 

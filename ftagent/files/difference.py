@@ -15,6 +15,7 @@ from ftagent.launch.environment import looks_like_credential, mask_urls
 MASK = "****"
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TOKEN = re.compile(r"\bft_(sess|admin)_[A-Za-z0-9_-]+|\b(sk|ghp|hf|xox[bp])[-_][A-Za-z0-9_-]{8,}")
+_HARMLESS = re.compile(r"[\d.]+|true|false|null", re.IGNORECASE)
 _LINE = re.compile(
     r"""^(?P<head>[ +\-]?\s*["']?(?P<name>[\w.-]+)["']?\s*[:=]\s*)(?P<value>["'][^"']+["']|[^\s"'{\[#,]+)"""
 )
@@ -75,6 +76,7 @@ def _masked(line: str, secrets: list[str]) -> str:
     for secret in secrets:
         line = line.replace(secret, MASK)
     match = _LINE.match(line)
-    if match and is_secret(match["name"]) and not match["value"].isdigit():
-        line = match["head"] + MASK + line[match.end() :]
+    if match and is_secret(match["name"]) and not _HARMLESS.fullmatch(match["value"]):
+        quote = match["value"][0] if match["value"][0] in "\"'" else ""
+        line = match["head"] + quote + MASK + quote + line[match.end() :]
     return mask_urls(_TOKEN.sub(MASK, line))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ftagent.errors import NotHere
 from ftagent.files.backups import Backups, digest
 from ftagent.files.formats import parsed
 from ftagent.files.journal import Entry, Journal, active, backups_of, read_or_none
-from ftagent.files.keys import Edit, Key, KeyChange, find, same
+from ftagent.files.keys import Edit, Key, KeyChange, applied, find, same
 from ftagent.files.writing import FilePlan, commit, plan_content, plan_edits
 from ftagent.paths import Paths
 
@@ -81,12 +81,24 @@ def _undo(paths: Paths, entries: list[Entry]) -> Undo:
 
 
 def effective(entries: list[Entry]) -> list[KeyChange]:
-    """Per key: what was there before the first write, and what the last one put there; the newest key first."""
+    """Per key: what was there before the first write, and what the last one put there; the newest key first.
+
+    A later write below or above an earlier one is one change with it, at the shorter key.
+    """
     found: dict[Key, KeyChange] = {}
     for entry in entries:
         for change in entry.changes():
-            first = found.pop(change.key, change)
-            found[change.key] = KeyChange(change.key, first.had, first.old, change.written, change.removed)
+            above = next((key for key in found if len(key) < len(change.key) and change.key[: len(key)] == key), None)
+            if above is not None and not found[above].removed:
+                inner = Edit(change.key[len(above) :], change.written, change.removed)
+                found[above] = replace(found[above], written=applied(found[above].written, inner))
+                continue
+            old = change.old
+            for key in [key for key in found if len(key) > len(change.key) and key[: len(change.key)] == change.key]:
+                below = found.pop(key)
+                old = applied(old, Edit(key[len(change.key) :], below.old, remove=not below.had))
+            first = found.pop(change.key, replace(change, old=old))
+            found[change.key] = replace(change, had=first.had, old=first.old)
     return list(reversed(found.values()))
 
 

@@ -11,7 +11,7 @@ import os
 import signal
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ftagent.atomic import sync_folder, write_bytes
@@ -51,17 +51,18 @@ def plan_edits(
     target, before, mode, uid_gid = _look(path)
     text = _text(path, before)
     data = parsed(path, text, format_, ways_on)
-    changes: list[KeyChange] = []
+    first = data
     needed: list[Edit] = []
     for edit in edits:
         had, present = find(data, edit.key)
         if (edit.remove and not had) or (not edit.remove and had and same(present, edit.value)):
             continue
-        changes.append(change_of(data, edit))
         needed.append(edit)
         data = applied(data, edit) if _reachable(data, edit) else data
     after = edited(path, text, format_, needed, ways_on).encode() if needed else before
-    return FilePlan(owner, path, target, format_, before, after, mode, uid_gid, changes)
+    changes = {change.key: change for change in (change_of(first, edit) for edit in needed)}
+    keys = [replace(change, written=find(data, change.key)[1]) for change in changes.values()]
+    return FilePlan(owner, path, target, format_, before, after, mode, uid_gid, keys)
 
 
 def plan_content(owner: str, path: Path, after: bytes | None, format_: str, undoes: Sequence[str] = ()) -> FilePlan:

@@ -10,7 +10,7 @@ from typing import Any
 import json5
 
 from harnesses import flags
-from harnesses.contract import HarnessError, Injection, LaunchContext, PlannedFile, Warning_
+from harnesses.contract import HarnessError, Injection, Integration, LaunchContext, PlannedFile, Warning_
 from harnesses.findings import place
 from harnesses.launchdata import check_window, environment, read_launch
 
@@ -47,6 +47,21 @@ class OpenClawAdapter:
             warnings=[*check_window(LAUNCH, context), *_left_out(context)],
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
+        )
+
+    def integration(self, context: LaunchContext) -> Integration:
+        """Without fallbacks: one of them would be another provider than this engine."""
+        config = _config(context)
+        defaults = config["agents"]["defaults"]
+        return Integration(
+            path=_user_config(context),
+            format="json5",
+            values={
+                ("models", "providers", PROVIDER): config["models"]["providers"][PROVIDER],
+                ("agents", "defaults", "model"): defaults["model"],
+                ("agents", "defaults", "timeoutSeconds"): defaults["timeoutSeconds"],
+            },
+            replaces=("OPENCLAW_STATE_DIR", "OPENCLAW_CONFIG_PATH"),
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:

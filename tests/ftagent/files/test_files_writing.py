@@ -6,6 +6,7 @@ import stat
 import sys
 from pathlib import Path
 
+import json5
 import pytest
 
 from ftagent.errors import Conflict, Refused
@@ -70,6 +71,20 @@ def test_keys_that_somebody_changed_stay(paths, file) -> None:
     assert undo.left == [("agents",)]
     text = file.read_text()
     assert '"port": 2' in text and "other/m" in text and "127.0.0.1" not in text and "// mine" in text
+
+
+def test_writes_above_and_below_each_other_are_taken_back_together(paths, file) -> None:
+    for values in (
+        {("t", "a"): 1},
+        {("t", "b"): {"c": 2}},
+        {("models", "providers", "x", "n"): 3},
+        {("models",): {"z": 4}},
+    ):
+        write(integrate("openclaw", file, values, "json5"), paths)
+    file.write_text(file.read_text().replace('"port": 1', '"port": 2'))
+    (undo,) = undo_all(paths)
+    assert (undo.whole, undo.left) == (False, [])
+    assert json5.loads(file.read_text()) == {**json5.loads(BEFORE), "port": 2}
 
 
 def test_what_broke_since_is_refused_and_the_original_is_pinned(paths, file) -> None:
