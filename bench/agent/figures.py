@@ -117,7 +117,7 @@ def rows(
     prompt = sum(r["prompt_tokens"] for r in answered)
     for figure in ("cached", "replayed"):
         out.append(made(figure, "tokens", [sum(r[f"{figure}_tokens"] or 0 for r in answered)], [prompt]))
-    out.append(made("retries", "requests", [sum(bool(r["resent"]) for r in records)]))
+    out.append(made("retries", "requests", [sum(bool(r.get("retried", r["resent"])) for r in records)]))
     out.append(made("wall", "s", [busy_s(answered)], [peer["seconds"]] if peer.get("seconds") else []))
     errors = forecast_errors(answered)
     if errors:

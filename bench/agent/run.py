@@ -59,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="a list of rows")
     options = parser.parse_args(arguments)
+    if options.server and not options.unscripted:
+        parser.error("--server needs --unscripted: another server cannot be told what to answer")
     if options.quick and options.workload == list(workloads.NAMES):
         options.workload = ["w1", "w2"]
     rows: list[Row] = []
@@ -86,6 +88,7 @@ def measure(workload: Workload, options: argparse.Namespace, first: dict[str, fl
         place = Place(folder, options.models_dir)
         place.repository(workload.repository)
         workload.write_texts(place.project)
+        place.env.update(workload.env)
         place.commit()
         if workload.agent != "mini":
             place.install(workload.agent)
@@ -111,6 +114,8 @@ def measure(workload: Workload, options: argparse.Namespace, first: dict[str, fl
 def commands(workload: Workload, options: argparse.Namespace, place: Place) -> list[tuple[list[str], float]]:
     """Start the engine, launch the agent as often as the workload says, ask for records, stop."""
     ft, launch = str(FT), ["-m", options.model, *workload.options]
+    for name in workload.env:
+        launch += ["--keep-env", name]
     if options.server:
         place.env["FT_UPSTREAM"] = options.server
     if not options.unscripted:

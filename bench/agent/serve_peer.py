@@ -3,7 +3,7 @@
 {"prompt": [...], "output": [...]} -> {"cached", "prefill_s", "decode_s"}: the prompt goes to the slot that shares most with it, what is
 shared stays, the rest is computed, and the output is fed token by token, so that both engines decode the very same text. Seconds
 hold llama.cpp alone: no HTTP, no tokenizing, no sampling. As in its server a slot of a model with recurrent layers goes back to the
-newest state it kept in front of a change: shortly before the end of each prompt.
+newest state it kept in front of a change: every 8,192 tokens, a batch before the end of each prompt, and shortly before it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 import llama_cpp as api
 
 SIMILAR = 0.1  # share of a prompt that a slot must have to be chosen for it
-BEFORE_END = 4  # tokens between a kept state and the end of the prompt
+BEFORE_END = 4  # tokens between the last kept state and the end of the prompt
+STEP = 8192  # tokens between kept states of a long prompt
 KEPT_STATES = 32
 PARTIAL = 1  # only what cannot be cut: recurrent state
 
@@ -45,7 +46,8 @@ class Server:
         if not self._model:
             raise SystemExit(f"llama.cpp cannot load {options.model}")
         context = api.llama_context_default_params()
-        context.n_ctx, context.n_batch, context.n_ubatch = options.context, options.batch, 512
+        self.ubatch = 512
+        context.n_ctx, context.n_batch, context.n_ubatch = options.context, options.batch, self.ubatch
         context.n_seq_max, context.kv_unified = options.slots, True
         context.n_threads = context.n_threads_batch = options.threads
         context.no_perf = True
@@ -65,10 +67,13 @@ class Server:
         cached = self._reuse(slot, min(slot.common(prompt), len(prompt) - 1))
         spent = time.perf_counter() - begin
         slot.tokens = prompt[:cached]
-        near = max(cached, len(prompt) - BEFORE_END)
-        prefill_s = spent + self._run(slot, prompt[cached:near])
-        prefill_s += self._keep(slot)
-        prefill_s += self._run(slot, prompt[near:])
+        near = len(prompt) - BEFORE_END
+        places = {near, near - self.ubatch, *range(cached + STEP, near, STEP)}
+        prefill_s = spent
+        for place in sorted(place for place in places if place > cached):
+            prefill_s += self._run(slot, prompt[len(slot.tokens) : place])
+            prefill_s += self._keep(slot)
+        prefill_s += self._run(slot, prompt[len(slot.tokens) :])
         decode_s = sum(self._run(slot, [token]) for token in output[:-1])
         return {"cached": cached, "prefill_s": prefill_s, "decode_s": decode_s}
 

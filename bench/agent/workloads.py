@@ -1,6 +1,6 @@
 """The workloads: each is a folder beside this file with workload.toml, script.json and what the work starts from and ends in.
 
-workload.toml: `agent`; `kv` (tokens of the engine); `options` (of `ft launch`); `launches`, the agent's arguments, one list for each
+workload.toml: `agent`; `kv` (tokens of the engine); `options` (of `ft launch`); `env` (variables of the agent); `launches`, the agent's arguments, one list for each
 time it is started; `check`, the project's own tests; `turns`, the answers of the main conversation that the script has; `[texts]`
 with `count` and `bytes`: files of words made for reading. In arguments and script `{project}` is the project's folder and
 `{texts.words}` as many words as `texts.words` says.
@@ -38,7 +38,7 @@ class Workload:
     check: list[str] = field(default_factory=list)
     timeout_s: float = 600
     texts: dict[str, int] = field(default_factory=dict)
-    side: int = 0
+    env: dict[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
