@@ -89,10 +89,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write this engine into the agent's own configuration; ft restore AGENT takes it out again",
     )
+    agent.add_argument(
+        "--sealed", action="store_true", help="no network but the engine's; attempts to leave are counted and named"
+    )
     agent.add_argument("--exec", action="store_true", help="become the agent: no parent, no receipt")
     agent.add_argument("--force", action="store_true", help="go on where a check refuses")
-    agent.add_argument("-q", "--quiet", action="store_true")
-    agent.add_argument("-v", "--verbose", action="store_true")
+    agent.add_argument("-q", "--quiet", action="store_true", help="say nothing but results and errors")
+    agent.add_argument("-v", "--verbose", action="store_true", help="say more")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -100,6 +103,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     looks = args.dry_run or args.print_config
     if args.exec and (args.no_exec or args.print_env):
         raise UsageError("--exec runs the agent, --no-exec and --print-env do not.", "Leave one of them out.")
+    if args.sealed and (args.exec or args.print_env):
+        raise UsageError("--sealed needs ft beside the agent.", "Leave out --exec and --print-env.")
     project = _project(args, context)
     _require_utf8(args, project, context)
     settings = context.settings(
@@ -136,6 +141,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         preserve_thinking=settings.switch("preserve_thinking"),
         edit_hints=settings.switch("edit_hints"),
         force=args.force,
+        sealed=args.sealed,
     )
     name = sessions.choose_name(harness.name, args.name, project, sessions.all_sessions(context.paths))
     session = planning.SessionState(
@@ -285,7 +291,16 @@ def _build(
         except (OSError, UnicodeDecodeError) as error:
             if not request.force:
                 raise Refused(f"{path} cannot be read: {error}.", "Repair the file, or go on with --force.") from None
-    return planning.build(request, session, engine, texts)
+    plan = planning.build(request, session, engine, texts)
+    return replace(plan, forecast=_forecast(plan, prospect, context))
+
+
+def _forecast(plan: planning.Plan, prospect: Prospect, context: Context) -> dict[str, Any]:
+    from ftagent.forecast import before_launch
+
+    first = plan.request.harness.declaration.get("launch", {}).get("first_prompt")
+    running = None if prospect.running is None else prospect.running.client
+    return before_launch(context.paths, plan.engine.model, first, plan.injection.watchdog_s, running).json()
 
 
 def _show(plan: planning.Plan, args: argparse.Namespace, context: Context, change: FilePlan | None) -> int:

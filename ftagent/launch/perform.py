@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ftagent import sessions
 from ftagent.errors import FtError, LaunchFailed, explain_os_error
@@ -19,6 +20,10 @@ from ftagent.output import note
 from ftagent.paths import Paths
 from ftagent.provision import end_session
 from ftagent.running_engine import RunningEngine
+
+if TYPE_CHECKING:
+    from ftagent.launch.egress import Report
+    from ftagent.launch.sealed import Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +86,13 @@ def _run(prepared: Prepared, events: Events, become: bool) -> int:
         raise LaunchFailed(*explain_os_error(error)) from None
     if become:
         exec_agent(plan.argv, plan.environment, session.cwd)
+    egress: Report | None = None
     try:
-        code = run_agent(plan.argv, plan.environment, session.cwd)
+        with _sealed(plan) as sealing:
+            code = run_agent(plan.argv, plan.environment, session.cwd, None if sealing is None else sealing.enter)
+            if sealing is not None:
+                egress = sealing.report()
+                prepared.record["egress"] = {"mode": sealing.mode, **egress.json()}
     except FtError as error:
         started.update(end=sessions.now(), exit=error.exit_code)
         with contextlib.suppress(OSError, FtError):
@@ -97,9 +107,20 @@ def _run(prepared: Prepared, events: Events, become: bool) -> int:
     prepared.record["engine"] = receipt.fetch_session(prepared.engine.client, session.id)
     with contextlib.suppress(OSError, FtError):  # the agent's exit code matters more than our record
         sessions.save(session.state_dir, prepared.record)
-    text = receipt.render(summary, session.name, session.id)
+    text = receipt.render(summary, session.name, session.id) + receipt.egress_line(egress)
     if events.as_json:
         events.say("ended", text, exit=code, session=session.id, receipt=summary)
     elif not events.quiet:
         note(text)
     return code
+
+
+@contextlib.contextmanager
+def _sealed(plan: Plan) -> Iterator[Seal | None]:
+    if not plan.request.sealed:
+        yield None
+        return
+    from ftagent.launch.sealed import seal
+
+    with seal(plan.engine.url, plan.session.id, plan.session.state_dir) as sealing:
+        yield sealing

@@ -13,6 +13,8 @@ from typing import Any
 from ftagent.errors import FtError, UsageError
 from ftagent.launch.environment import filter_environment, loopback_past_proxies, mask_urls
 from ftagent.launch.find import in_range
+from ftagent.launch.scan import scan
+from ftagent.launch.seal_variables import proxy_variables
 from harnesses.contract import EnvVar, Harness, HarnessError, Injection, LaunchContext, Warning_
 
 MASK = "ft_sess_****"
@@ -69,6 +71,9 @@ class LaunchRequest:
     preserve_thinking: bool = True
     edit_hints: bool = True
     force: bool = False
+    sealed: bool = False
+    resume: str | None = None  # the agent's own id of the conversation to continue
+    fork: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class Plan:
     removed_variables: list[str]  # names that look like credentials or were asked to go
     warnings: list[Warning_]
     files_before: dict[str, str]  # text of planned files that exist, for the diff
+    forecast: Mapping[str, Any] | None = None  # of the first answer, see `ftagent.forecast`
 
     @property
     def argv(self) -> list[str]:
@@ -119,7 +125,8 @@ def build(request: LaunchRequest, session: SessionState, engine: EngineState, fi
                 code="FT-E0110 broken-harness",
             )
     filtered = filter_environment(request.env, request.keep_env, request.scrub)
-    set_variables = [*injection.env, *_proxy_variables(filtered.kept)]
+    proxies = _seal_variables(session.id) if request.sealed else _proxy_variables(filtered.kept)
+    set_variables = [*injection.env, *proxies]
     environment = {name: value for name, value in filtered.kept.items() if name not in injection.unset}
     environment.update({variable.name: variable.value for variable in set_variables})
     asked = {name for name in (*request.scrub, *injection.unset) if name in request.env}
@@ -134,7 +141,12 @@ def build(request: LaunchRequest, session: SessionState, engine: EngineState, fi
         environment=environment,
         set_variables=set_variables,
         removed_variables=removed,
-        warnings=[*_own_warnings(request, engine), *warnings, *injection.warnings],
+        warnings=[
+            *_own_warnings(request, engine),
+            *warnings,
+            *injection.warnings,
+            *scan(files, request.home, injection.warnings),
+        ],
         files_before={str(file.path): files[str(file.path)] for file in injection.files if str(file.path) in files},
     )
 
@@ -168,6 +180,9 @@ def launch_context(
         max_output_tokens=max_output_tokens,
         state_dir=session.state_dir,
         edit_hints=request.edit_hints,
+        sealed=request.sealed,
+        resume=request.resume,
+        fork=request.fork,
         force=request.force,
         files=files,
     )
@@ -236,6 +251,11 @@ def _own_warnings(request: LaunchRequest, engine: EngineState) -> list[Warning_]
 def _proxy_variables(kept: Mapping[str, str]) -> list[EnvVar]:
     why = "keeps requests to this machine away from the proxy"
     return [EnvVar(name, value, why) for name, value in loopback_past_proxies(kept).items()]
+
+
+def _seal_variables(session_id: str) -> list[EnvVar]:
+    why = "sealed: whoever asks for the network meets a proxy that refuses and counts"
+    return [EnvVar(name, value, why) for name, value in proxy_variables(session_id).items()]
 
 
 def with_assigned(session: SessionState, session_id: str, token: str, sessions_dir: Path) -> SessionState:

@@ -24,7 +24,8 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "session": {
             "id": session.id if session.assigned else None,
             "name": session.name,
-            "new": True,
+            "new": plan.request.resume is None or plan.request.fork,
+            "resumes": plan.request.resume,
             "token": MASK,
             "project": str(session.root),
             "cwd": str(session.cwd),
@@ -63,13 +64,15 @@ def to_json(plan: Plan) -> dict[str, Any]:
             "template_switch": engine.thinking_switch,
             "edit_hints": plan.request.edit_hints,
         },
+        "sealed": plan.request.sealed,
         "forecast": {
             "prompt_tokens": None,
             "ttft_cold_s": None,
             "ttft_warm_s": None,
+            "verdict": "no data",
+            **(plan.forecast or {}),
             "watchdog_s": plan.injection.watchdog_s,
             "watchdog_default_s": plan.injection.watchdog_default_s,
-            "verdict": "no data",
         },
         "warnings": [{"code": w.code, "text": plan.masked(w.text), "fix": w.fix} for w in plan.warnings],
     }

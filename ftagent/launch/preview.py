@@ -34,6 +34,9 @@ def render(plan: Plan, width: int, style: Style, verbose: bool = False) -> str:
     lines += _field("removed from environment", removed, width, label_width=27)
     lines += ["", *_files(plan, home, width, verbose)]
     lines += _field("limits", _limits(plan), width)
+    lines += _field("forecast", _forecast(plan), width)
+    if plan.request.sealed:
+        lines += _field("sealed", "no network but the engine's; attempts to leave are counted and named", width)
     lines += _field("reasoning", _reasoning(plan), width)
     if plan.warnings:
         lines.append("")
@@ -124,3 +127,12 @@ def _limits(plan: Plan) -> str:
         usual = f" (default {default:.0f} s)" if default is not None else ""
         parts.append(f"the agent waits {watchdog:.0f} s for a first byte{usual}")
     return "; ".join(parts)
+
+
+def _forecast(plan: Plan) -> str:
+    known = plan.forecast or {}
+    cold, warm = known.get("ttft_cold_s"), known.get("ttft_warm_s")
+    if cold is None:
+        return "-"
+    warm_text = "" if warm is None else f", with the shared beginning at hand ~{warm:,.1f} s"
+    return f"first prompt ~{known['prompt_tokens']:,} tokens: cold ~{cold:,.1f} s{warm_text}; {known['verdict']}"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ftagent.engine_client import EngineClient
 from ftagent.errors import FtError
+
+if TYPE_CHECKING:
+    from ftagent.launch.egress import Report
 
 
 def fetch_records(client: EngineClient, session_id: str) -> list[dict[str, Any]] | None:
@@ -50,6 +53,19 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _number(value: Any) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def egress_line(report: Report | None) -> str:
+    """What follows the number of requests served; empty for a launch that was not sealed."""
+    if report is None:
+        return ""
+    if not report.refused:
+        return ", 0 refused at egress"
+    names = ", ".join(
+        f"{attempt.host}{'' if attempt.port is None else f':{attempt.port}'} x{attempt.count}"
+        for attempt in report.refused[:8]
+    )
+    return f", {report.attempts} refused at egress: {names}"
 
 
 def render(summary: dict[str, Any] | None, name: str, session_id: str) -> str:

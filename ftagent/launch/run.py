@@ -19,8 +19,10 @@ from ftagent.errors import AgentCannotRun, AgentMissing, FtError, NotHere
 _Handler = Callable[[int, FrameType | None], Any]
 
 
-def run_agent(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> int:
+def run_agent(argv: Sequence[str], env: Mapping[str, str], cwd: Path, enter: Callable[[], None] | None = None) -> int:
     """The agent's exit code, or 128+n when signal n ended it. Raises FtError when it could not be started.
+
+    `enter` is called in the child before it becomes the agent, see `sealed.Seal`.
 
     On a terminal whose foreground we are, the child becomes the foreground process group, so Ctrl-C reaches it and not us.
     Elsewhere it stays in our group, and reaches it with us.
@@ -28,7 +30,7 @@ def run_agent(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> int:
     terminal = _foreground_terminal()
     saved = _terminal_settings(terminal)
     with _handlers() as passing:
-        process = _start(argv, env, cwd, terminal)
+        process = _start(argv, env, cwd, terminal, enter)
         try:
             passing.begin(process.pid, group=terminal is not None)
             status = _wait(process, terminal)
@@ -86,8 +88,12 @@ def _give_terminal(terminal: int, group: int) -> None:
         signal.signal(signal.SIGTTOU, before)
 
 
-def _start(argv: Sequence[str], env: Mapping[str, str], cwd: Path, terminal: int | None) -> subprocess.Popen[bytes]:
-    def take_terminal() -> None:
+def _start(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, terminal: int | None, enter: Callable[[], None] | None
+) -> subprocess.Popen[bytes]:
+    def prepare() -> None:
+        if enter is not None:
+            enter()
         # in the child, so that it never reads from the terminal before it is in the foreground
         if terminal is not None:
             _give_terminal(terminal, os.getpgrp())
@@ -98,8 +104,12 @@ def _start(argv: Sequence[str], env: Mapping[str, str], cwd: Path, terminal: int
             env=dict(env),
             cwd=cwd,
             process_group=0 if terminal is not None else None,
-            preexec_fn=take_terminal,
+            preexec_fn=prepare,
         )
+    except subprocess.SubprocessError:
+        raise AgentCannotRun(
+            f"{argv[0]} was not started: the sealed network could not be set up.", "Launch without --sealed."
+        ) from None
     except OSError as error:
         raise _start_error(error, argv[0], cwd) from None
 

@@ -31,6 +31,7 @@ def test_every_agent_has_a_plan_without_being_installed(agent: str, sandbox) -> 
         "files",
         "engine",
         "render",
+        "sealed",
         "forecast",
         "warnings",
     }
