@@ -15,6 +15,10 @@ def _serve(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="engine serve", description="Serve one model on a loopback port.")
     add_flags(parser)
     settings = Settings.resolve(vars(parser.parse_args(arguments)), os.environ)
+    if settings.upstream:
+        from engine.upstream.serve import serve as serve_upstream
+
+        return serve_upstream(settings)
     from engine.front.server import serve
 
     return serve(settings)
@@ -27,6 +31,10 @@ def _worker(arguments: Sequence[str]) -> int:
 
 
 def _plan(arguments: Sequence[str]) -> int:
+    if any(word.partition("=")[0] == "--upstream" for word in arguments) or os.environ.get("FT_UPSTREAM"):
+        from engine.upstream.serve import plan
+
+        return plan(arguments)
     from engine.memory.plan_command import main
 
     return main(list(arguments))
@@ -54,7 +62,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failed, 2 usage, 3 absent, 5 not ready, 6 conflict."""
+    """Run one command and return its exit code: 0 done, 1 failed, 2 usage, 3 absent, 4 refused, 5 not ready, 6 conflict."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     listing = "\n".join(f"  {name:8} {text}" for name, (_, text) in COMMANDS.items())
     usage = f"usage: engine COMMAND [options]\n\n{listing}\n"
@@ -87,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def exit_code(error: FtError) -> int:
     """The process exit code that an error means."""
     number = error.code.split()[0]
-    by_code = {"FT-E0402": 2, "FT-E0404": 3, "FT-E0409": 6}
+    by_code = {"FT-E0402": 2, "FT-E0404": 3, "FT-E0409": 6, "FT-E0430": 4}
     return by_code.get(number, 5 if number.startswith("FT-E05") else 1)
 
 

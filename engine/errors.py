@@ -13,6 +13,7 @@ class FtError(Exception):
     """
 
     code = "FT-E0001 failed"
+    retry_after_s = 2  # what a client is told where it may come back
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

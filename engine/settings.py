@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from engine.memory.amounts import MIN_KV_TOKENS, parse_bytes, parse_tokens
 from engine.memory.options import ACTIVATIONS
 from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES
 
+_URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?(/[\w./-]*)?")
 MAX_THREADS = 256  # of the kernels' pool
 
 
@@ -96,6 +98,16 @@ def _name(text: str) -> str:
     return text
 
 
+def _upstreams(text: str) -> tuple[str, ...]:
+    urls = tuple(dict.fromkeys(url.rstrip("/") for url in text.replace(",", " ").split()))
+    if not urls:
+        raise ValueError("the value is empty")
+    for url in urls:
+        if not _URL.fullmatch(url):
+            raise ValueError(f"{url.rpartition('@')[2]!r} is no address such as http://127.0.0.1:8000")
+    return urls
+
+
 def _path(text: str) -> Path:
     return Path(_name(text)).expanduser()
 
@@ -108,6 +120,7 @@ class Option:
     parse: Callable[[str], Any]
     default: Any
     help: str
+    many: bool = False  # the flag may be given several times; one text then, separated by spaces
 
     @property
     def flag(self) -> str:
@@ -148,6 +161,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("hibernate_bytes", _count, None, "most bytes in that folder"),
     Option("record_dir", _path, None, "folder that gets the tokens of every request; default: nothing is recorded"),
     Option("throttle_tokens_per_s", _tokens_per_s, None, "slow prefill down to this; for tests and demonstrations"),
+    Option("upstream", _upstreams, (), "server that computes instead of this machine; several: replicas", many=True),
+    Option("upstream_elsewhere", _one_of(("yes", "no")), "no", "yes: --upstream may be another machine"),
     Option("log", _path, None, "log file of front and worker; default: standard error"),
     Option("heartbeat_s", _seconds, 8.0, "longest silence on a stream before a heartbeat"),
     Option("stall_s", _seconds, 60.0, "no progress for this long counts as a stuck worker"),
@@ -182,12 +197,14 @@ class Settings:
     hibernate_bytes: int | None = None
     record_dir: Path | None = None
     throttle_tokens_per_s: float | None = None
+    upstream: tuple[str, ...] = ()
+    upstream_elsewhere: str = "no"
     log: Path | None = None
     heartbeat_s: float = 8.0
     stall_s: float = 60.0
 
     @staticmethod
-    def resolve(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> Settings:
+    def resolve(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         """Flag, else FT_* variable, else default. Raises SettingsError naming the flag or variable at fault."""
         values = resolve_values(flags, environ, ("model", "models_dir", "runtime_dir"))
         if values["host"] not in ("127.0.0.1", "::1", "localhost"):
@@ -227,7 +244,7 @@ _WORKER_OPTIONS = (
 
 
 def resolve_values(
-    flags: Mapping[str, str | None], environ: Mapping[str, str], needed: Sequence[str]
+    flags: Mapping[str, Any], environ: Mapping[str, str], needed: Sequence[str]
 ) -> dict[str, Any]:
     """Every option's value: flag, else FT_* variable, else default. Raises SettingsError naming the flag or variable at fault, or
     what is missing of `needed`."""
@@ -249,10 +266,22 @@ def _resolve_one(option: Option, flag: str | None, environ: Mapping[str, str]) -
         raise SettingsError(f"{source}: {error}.", f"Correct {source}.") from None
 
 
+class _Joined(argparse.Action):
+    """The values of a flag that was given several times, as one text."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, f"{before} {values}" if before else values)
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """One flag per option, unparsed: `Settings.resolve` parses, so that flag and environment fail alike."""
     for option in OPTIONS:
-        default = "" if option.default in (None, "") else f" (default {option.default})"
+        default = "" if option.default in (None, "", ()) else f" (default {option.default})"
         parser.add_argument(
-            option.flag, dest=option.name, metavar="VALUE", help=f"{option.help}{default} [{option.env}]"
+            option.flag,
+            dest=option.name,
+            metavar="VALUE",
+            action=_Joined if option.many else "store",
+            help=f"{option.help}{default} [{option.env}]"
         )

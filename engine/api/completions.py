@@ -12,10 +12,9 @@ from starlette.responses import Response
 from engine.api import collect, fields, openai
 from engine.api.stream import sse
 from engine.errors import BadRequest, FtError, Unsupported
-from engine.front import generation as generations
 from engine.front.context import Front
 from engine.front.generation import Generation
-from engine.front.items import Ask, Beat, Finished, Logprob
+from engine.front.items import Ask, Beat, Finished, Logprob, Usage
 from engine.prompt.conversation import Text
 from engine.prompt.output import TextDelta
 
@@ -26,37 +25,38 @@ async def completions(request: Request) -> Response:
     """POST /v1/completions with one prompt. Raises Unsupported for echo, suffix and several prompts or choices."""
     front: Front = request.app.state.front
     body = await fields.read_json(request)
-    openai.one_choice(body)
     for name in ("echo", "suffix"):
         if body.get(name):
             raise Unsupported(f"{name}: is not served.", f"Leave {name} out.")
     if (fields.get(body, "best_of", int) or 1) != 1:
         raise Unsupported("best_of: only one is served.", "Leave best_of out.")
-    given = fields.sampling(body, front.language.vocab_size)
-    given["logprobs"] = fields.get(body, "logprobs", int)
-    if not -1 <= (given["logprobs"] or 0) <= 20:
-        raise BadRequest(f"logprobs: {given['logprobs']} is not between 0 and 20.")
+    logprobs = fields.get(body, "logprobs", int)
+    if not -1 <= (logprobs or 0) <= 20:
+        raise BadRequest(f"logprobs: {logprobs} is not between 0 and 20.")
+    text, tokens = _prompt(body.get("prompt"), front.language.vocab_size)
     ask = Ask(
-        api="completions",
-        model=fields.get(body, "model", str) or front.model,
-        stream=bool(fields.get(body, "stream", bool)),
         conversation=None,
-        text=_prompt(body.get("prompt")),
+        text=text,
+        tokens=tokens,
         max_tokens=fields.positive(body, "max_tokens") or DEFAULT_MAX_TOKENS,
-        sampling=generations.with_defaults(front.sampling_defaults, given),
-        stop=fields.stop_strings(body, "stop"),
+        **openai.common(front, body, "completions", logprobs),
     )
-    return await openai.answer(request, body, ask, _stream, _whole)
+    return await openai.answer(request, body, ask, _stream_ids if body.get("return_token_ids") else _stream, _whole)
 
 
-def _prompt(value: Any) -> str:
+def _prompt(value: Any, vocabulary: int) -> tuple[str | None, tuple[int, ...] | None]:
+    """A text, or token ids. Raises BadRequest for what is neither."""
+    if isinstance(value, list) and value and all(type(v) is int for v in value):
+        if not all(0 <= v < vocabulary for v in value):
+            raise BadRequest(f"prompt: a token id is outside of 0 to {vocabulary - 1}.")
+        return None, tuple(value)
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, list) and value and all(isinstance(v, str) for v in value):
         raise Unsupported("prompt: only one prompt per request is served.", "Send one request per prompt.")
     if not isinstance(value, str) or not value:
         raise BadRequest("prompt: expected a string that is not empty.")
-    return value
+    return value, None
 
 
 def _head(generation: Generation) -> dict[str, Any]:
@@ -90,11 +90,25 @@ async def _whole(generation: Generation) -> dict[str, Any]:
     return {**_head(generation), "choices": [choice], "usage": openai.usage_json(finished.usage)}
 
 
-async def _stream(generation: Generation, include_usage: bool) -> AsyncGenerator[bytes, None]:
-    head = _head(generation)
+def _stream(generation: Generation, include_usage: bool) -> AsyncGenerator[bytes, None]:
+    return _chunks(generation, include_usage, with_ids=False)
 
-    def chunk(text: str, finish: str | None = None) -> bytes:
-        return sse({**head, "choices": [{"index": 0, "text": text, "finish_reason": finish, "logprobs": None}]})
+
+def _stream_ids(generation: Generation, include_usage: bool) -> AsyncGenerator[bytes, None]:
+    """Each chunk with `token_ids`: those generated since the chunk before, which may be ahead of its text."""
+    return _chunks(generation, include_usage, with_ids=True)
+
+
+async def _chunks(generation: Generation, include_usage: bool, with_ids: bool) -> AsyncGenerator[bytes, None]:
+    head, told = _head(generation), 0
+
+    def chunk(text: str, finish: str | None = None, usage: Usage | None = None) -> bytes:
+        nonlocal told
+        choice = {"index": 0, "text": text, "finish_reason": finish, "logprobs": None}
+        if with_ids:
+            choice["token_ids"] = generation.ids[told:]
+            told = len(generation.ids)
+        return sse({**head, "choices": [choice], **({"usage": openai.usage_json(usage)} if usage else {})})
 
     yield chunk("")
     try:
@@ -105,7 +119,7 @@ async def _stream(generation: Generation, include_usage: bool) -> AsyncGenerator
                 elif isinstance(item, Beat):
                     yield chunk("")
                 elif isinstance(item, Finished):
-                    yield chunk("", openai.FINISH[item.reason])
+                    yield chunk("", openai.FINISH[item.reason], None if include_usage else item.usage)
                     if include_usage:
                         yield sse({**head, "choices": [], "usage": openai.usage_json(item.usage)})
                     yield sse("[DONE]")

@@ -53,6 +53,7 @@ def ready_json(front: Front) -> dict[str, Any]:
         "hint": worker.hint or None,
         "restarts": worker.restarts,
         "worker_pid": worker.pid or None,
+        "cannot": front.supervisor.cannot(),
     }
 
 
@@ -60,6 +61,8 @@ async def create_session(request: Request) -> Response:
     """POST /v1/sessions. The only answer that ever carries the session's token."""
     front: Front = request.app.state.front
     body = await fields.read_json(request)
+    if body.get("script") and "scripts" in front.supervisor.cannot():
+        raise Unsupported(f"script: {front.supervisor.cannot()['scripts']}", "Play scripts on an engine of its own.")
     session = front.sessions.create(body)
     evicted = front.sessions.evict()
     if evicted is not None:

@@ -100,7 +100,7 @@ def openai_body(error: FtError, status: int) -> dict[str, Any]:
 def response(error: FtError, dialect: str) -> Response:
     """The whole HTTP answer for a request that failed before its first byte."""
     status = status_of(error)
-    headers = {"retry-after": "2"} if status == 503 else {}
+    headers = {"retry-after": str(error.retry_after_s)} if status == 503 else {}
     if dialect == ANTHROPIC:
         shown = 529 if status == 503 else status
         return JSONResponse(anthropic_body(error, status), status_code=shown, headers=headers)

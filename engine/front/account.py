@@ -131,4 +131,4 @@ class Account:
         for name in _COUNTS:
             setattr(self.record, f"{name}_tokens", counts.get(name))
         self.record.tier = counts.get("tier")
-        self.usage.cached = counts["cached"]
+        self.usage.cached = counts["cached"] or 0  # null: an upstream that does not tell

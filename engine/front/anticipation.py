@@ -20,7 +20,7 @@ from engine.errors import FtError
 from engine.front.lines import Expected, Line, Sent, common_prefix
 from engine.front.metrics import Metrics
 from engine.front.plans import Plan
-from engine.front.supervisor import Supervisor
+from engine.front.seam import Backend
 from engine.protocol import EditPoint, Submit
 
 MODES = ("auto", "on", "off")
@@ -45,7 +45,7 @@ class Counts:
 class Anticipation:
     """Predicts and submits, at the lowest priority. All methods are called from the event loop."""
 
-    def __init__(self, mode: str, supervisor: Supervisor, metrics: Metrics, power: Path = POWER) -> None:
+    def __init__(self, mode: str, supervisor: Backend, metrics: Metrics, power: Path = POWER) -> None:
         self.mode = mode
         self.counts = Counts()
         self._supervisor = supervisor

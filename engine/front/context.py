@@ -18,8 +18,8 @@ from engine.front.lines import Lines
 from engine.front.metrics import Metrics
 from engine.front.recorder import Recorder
 from engine.front.records import EventBus, Records
+from engine.front.seam import Backend
 from engine.front.sessions import Sessions
-from engine.front.supervisor import Supervisor
 from engine.prompt.language import Language
 
 T = TypeVar("T")
@@ -28,13 +28,13 @@ VERSION = "0.1.0"
 
 @dataclass(slots=True)
 class Front:
-    """The served model's language, the worker's supervisor, and the books."""
+    """The served model's language, what computes, and the books."""
 
     model: str
     language: Language
     sampling_defaults: dict[str, Any]
     planned_window: int
-    supervisor: Supervisor
+    supervisor: Backend
     sessions: Sessions
     records: Records
     bus: EventBus

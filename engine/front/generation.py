@@ -49,6 +49,11 @@ class Generation:
         self._prepared: Prepared | None = None
 
     @property
+    def ids(self) -> list[int]:
+        """The tokens generated so far. Not to be mutated."""
+        return self._ids
+
+    @property
     def scripted(self) -> bool:
         return self.record.scripted
 

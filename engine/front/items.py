@@ -11,13 +11,14 @@ from engine.protocol import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a dialect read from a request. Exactly one of `conversation` and `text` (raw completion) is set."""
+    """What a dialect read from a request. Exactly one of `conversation`, `text` (raw completion) and `tokens` (the same, as ids) is set."""
 
     api: str
     model: str
     stream: bool
     conversation: Conversation | None
     text: str | None = None
+    tokens: tuple[int, ...] | None = None
     max_tokens: int | None = None
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()

@@ -82,7 +82,7 @@ def prepare(
     language = front.language
     if ask.conversation is None:
         _refuse_endless(front, len(ask.text or ""))
-        tokens = language.encode(ask.text or "")
+        tokens = language.encode(ask.text or "") if ask.tokens is None else list(ask.tokens)
         prompt = Prompt(tokens, end=len(tokens))
         return _explained(front, origin, others, Prepared(prompt, [], Sent.of(prompt, [])))
     conversation = session.rendering(session.policy.canonical(ask.conversation, body))
@@ -199,7 +199,7 @@ def _key(front: Front, session: Session, ask: Ask, wire: Wire, side: str | None)
 
 def _opening(ask: Ask) -> str:
     """A name for the line of a client that gives none: how its conversation begins."""
-    text = ask.text or ""
+    text = ask.text or str(ask.tokens or "")[:_OPENING_CHARS]
     for message in ask.conversation.messages if ask.conversation else ():
         text = next((b.text for b in message.blocks if isinstance(b, Text)), "") if message.role == "user" else ""
         if text:

@@ -43,7 +43,7 @@ def serve(settings: Settings) -> int:
 
     Raises NotFound, WeightsError, DoesNotFit or Conflict before anything listens.
     """
-    _start_log(settings)
+    start_log(settings)
     directory = model_directory(settings)
     manifest = load_manifest(directory)
     asked = PlanSettings(
@@ -88,21 +88,26 @@ def serve(settings: Settings) -> int:
                 forecast=Forecast.of_model(settings.profiles_dir, manifest.name, _pool(manifest)),
                 port=sock.getsockname()[1],
             )
-            runtime.announce(
-                {
-                    "pid": os.getpid(),
-                    "start_time": process_start(os.getpid()),
-                    "host": settings.host,
-                    "port": front.port,
-                    "nonce": front.nonce,
-                    "admin_token": front.sessions.admin_token,
-                    "model": front.model,
-                    "version": VERSION,
-                }
-            )
-            return asyncio.run(_serve(front, sock))
+            return run(front, settings, runtime, sock)
     finally:
         runtime.close()
+
+
+def run(front: Front, settings: Settings, runtime: RuntimeDir, sock: socket.socket) -> int:
+    """Announce the front and serve until stopped; the exit code."""
+    runtime.announce(
+        {
+            "pid": os.getpid(),
+            "start_time": process_start(os.getpid()),
+            "host": settings.host,
+            "port": front.port,
+            "nonce": front.nonce,
+            "admin_token": front.sessions.admin_token,
+            "model": front.model,
+            "version": VERSION,
+        }
+    )
+    return asyncio.run(_serve(front, sock))
 
 
 def model_directory(settings: Settings) -> Path:
@@ -201,7 +206,7 @@ async def _stop_on_failed_start(front: Front, supervising: asyncio.Task[None]) -
     return True
 
 
-def _start_log(settings: Settings) -> None:
+def start_log(settings: Settings) -> None:
     """Our own lines go to the log file, or to standard error without one. Nothing a client sends is logged."""
     if settings.log:
         settings.log.parent.mkdir(parents=True, exist_ok=True)

@@ -112,6 +112,10 @@ class Supervisor:
         """Requests that the worker has and has not finished, and those that wait for it."""
         return len(self._pending)
 
+    def cannot(self) -> dict[str, str]:
+        """What the worker does not do although the front could: nothing."""
+        return {}
+
     async def stats(self, timeout_s: float = 2.0) -> dict[str, Any] | None:
         """The worker's own snapshot; None when there is none within `timeout_s`."""
         if self._writer is None:

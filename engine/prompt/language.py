@@ -181,6 +181,15 @@ class Language:
         """Ids to text, control tokens included."""
         return self._tokenizer.decode(ids)
 
+    def encode_controls(self, text: str) -> list[int]:
+        """Ids of text in which control-token syntax is meant: what a model wrote, or a template."""
+        return self._tokenizer.encode_pieces(self._tokenizer.split(text))
+
+    def respelled(self, ids: Sequence[int]) -> str:
+        """`ids` as text for a tokenizer that takes control-token syntax at its word: where plain text spells a control token, a
+        zero-width space breaks the spelling."""
+        return self._tokenizer.respelled(ids)
+
 
 def may_call(conversation: Conversation) -> bool:
     """Whether an answer to it may be a call."""

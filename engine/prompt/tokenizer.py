@@ -15,6 +15,7 @@ from engine.weights.manifest import remedy
 
 _CACHE_BYTES = 256 << 20
 _REPLACEMENT = "\ufffd"
+_BREAK = "\u200b"
 
 
 class Tokenizer:
@@ -93,6 +94,20 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`, control tokens included."""
         return str(self._full.decode(list(ids), skip_special_tokens=False))
+
+    def respelled(self, ids: Sequence[int]) -> str:
+        """Text of `ids` in which only those that are control tokens read as such; see `Language.respelled`."""
+        controls = set(self.control.values())
+        text, plain = "", 0
+        for position, token in enumerate([*ids, None]):
+            if token is not None and token not in controls:
+                continue
+            run = self.decode(ids[plain:position])
+            if self._pattern is not None:
+                run = self._pattern.sub(lambda match: match[0][:1] + _BREAK + match[0][1:], run)
+            text += run + (self.decode([token]) if token is not None else "")
+            plain = position + 1
+        return text
 
     def token(self, token_id: int) -> str | None:
         """The vocabulary entry of one id, or None."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ftagent.context import Context
 from ftagent.engine_options import add_engine_flags, engine_flags
+
+if TYPE_CHECKING:
+    from ftagent.models import LocalModel
 
 PASS_THROUGH = True
 
@@ -19,7 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-m", "--model", metavar="ID", help="default: the configured model")
     add_engine_flags(parser)
-    parser.add_argument("--models-dir", metavar="DIR")
+    parser.add_argument("--models-dir", metavar="DIR", help="folder of the models")
+    parser.add_argument(
+        "--upstream", action="append", metavar="URL", default=[], help="let this server compute; several: replicas"
+    )
+    parser.add_argument("--force", action="store_true", help="the upstream may be another machine")
     parser.add_argument("--plan", action="store_true", help="only print what it would need: ft engine plan")
 
 
@@ -35,12 +44,17 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     settings = context.settings({**engine_flags(args), "models_dir": args.models_dir})
     models_dir = context.models_dir(settings)
-    model = find_model(args.model or settings.text("model"), models_dir, context.cwd)
+    wanted_model = args.model or settings.text("model")
+    without_weights = weightless(wanted_model, context.cwd) if args.upstream else None
+    model = without_weights or find_model(wanted_model, models_dir, context.cwd)
+    upstream = [word for url in args.upstream for word in ("--upstream", url)]
+    if args.force:
+        upstream += ["--upstream-elsewhere", "yes"]
     if not model.pulled:
         pull_model(model.name, context, settings, quiet=False)
     if args.plan:
         wanted = ["--model", model.reference, "--models-dir", str(models_dir), *as_arguments(settings)]
-        return run_engine_tool(context.env, "plan", *wanted, *args.rest)
+        return run_engine_tool(context.env, "plan", *wanted, *upstream, *args.rest)
     running = find_engine(context.paths)
     if running is not None:
         raise Conflict(
@@ -48,7 +62,22 @@ def run(args: argparse.Namespace, context: Context) -> int:
         )
     refuse_foreign_port(settings.number("port"))
     ensure(context.paths.runtime)
-    command = engine_command("serve", *serve_arguments(model, settings, models_dir, context.paths), *args.rest)
+    command = engine_command(
+        "serve", *serve_arguments(model, settings, models_dir, context.paths), *upstream, *args.rest
+    )
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(command[0], command, foreground_environment(context.env))  # noqa: S606 - an argument list, no shell
+    environment = foreground_environment(context.env)
+    if args.upstream and "FT_UPSTREAM_TOKEN" in context.env:
+        environment["FT_UPSTREAM_TOKEN"] = context.env["FT_UPSTREAM_TOKEN"]
+    os.execve(command[0], command, environment)  # noqa: S606 - an argument list, no shell
+
+
+def weightless(wanted: str, cwd: Path) -> LocalModel | None:
+    """A folder with a model's words and none of its weights, which is enough before an upstream."""
+    from ftagent.models import DEFAULT_WINDOW_TOKENS, LocalModel
+
+    folder = (cwd / Path(wanted).expanduser()).resolve()
+    if "/" not in wanted or (folder / "ftw.json").exists() or not (folder / "tokenizer.json").is_file():
+        return None
+    return LocalModel(folder.name, str(folder), folder, DEFAULT_WINDOW_TOKENS, False)

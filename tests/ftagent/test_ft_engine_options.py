@@ -25,6 +25,10 @@ SERVE_ONLY = {
     "hibernate_dir",
     "hibernate_bytes",
     "record_dir",
+    "throttle_tokens_per_s",
+    "max_requests",
+    "upstream_elsewhere",
+    "upstream",
 }
 TEXTS = (
     "0",

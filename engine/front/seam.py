@@ -1,0 +1,39 @@
+"""What the front asks of whatever computes: a worker process of our own, or servers somewhere else."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from engine.front.pending import Pending
+from engine.front.supervisor import WorkerState
+from engine.protocol import Submit
+
+
+class Backend(Protocol):
+    """All methods are called from the front's event loop. `worker` is what /ready tells of it."""
+
+    worker: WorkerState
+
+    def submit(self, submit: Submit) -> Pending:
+        """Take a request. Raises FtError when it cannot be served; nothing is kept of it then."""
+
+    def cancel(self, rid: str) -> None:
+        """Stop a request. Unknown ids are ignored."""
+
+    def running(self) -> int:
+        """Requests taken and not finished."""
+
+    async def stats(self, timeout_s: float = 2.0) -> dict[str, Any] | None:
+        """A snapshot; None when there is none within `timeout_s`."""
+
+    async def run(self) -> None:
+        """Keep it alive until `stop`, or until that is pointless (state `crashed`)."""
+
+    async def stop(self, drain_s: float = 8.0) -> None:
+        """End it, running work given `drain_s`."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def cannot(self) -> dict[str, str]:
+        """What this backend does not do although the front could: name to reason. Empty for a worker of our own."""
