@@ -231,10 +231,10 @@ def bench(tmp_path: Path, models_dir: Path, *arguments: str, timeout_s: float) -
 
 
 @pytest.mark.agents
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_small_bug_is_mended_by_opencode(tmp_path: Path, models_dir: Path) -> None:
     rows = bench(
-        tmp_path, models_dir, "--workload", "w1", "w2", "--model", "tiny-hybrid", "--quick", timeout_s=280
+        tmp_path, models_dir, "--workload", "w1", "w2", "--model", "tiny-hybrid", "--quick", timeout_s=580
     )  # fmt: skip
     assert rows["agent.w1.turns"]["value"] == 1 and rows["agent.w2.turns"]["value"] == 10
     assert rows["agent.w2.replayed"]["value"] == 0 and rows["agent.w2.retries"]["value"] == 0
