@@ -1,7 +1,8 @@
-"""Who may start: what fits is admitted, what can never fit is refused, the rest waits in priority order."""
+"""Who may start: what fits is admitted, what can never fit is refused, the rest waits in a fair order."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from engine.cache.claims import WEIGHTS
@@ -10,11 +11,18 @@ from engine.cache.radix import RadixCache
 from engine.errors import BadRequest, FtError, OutputTooLong, PromptTooLong
 from engine.memory.pools import PagePool
 from engine.protocol import Submit
-from engine.scheduler.request import RANKS, Request
+from engine.scheduler.request import BACKGROUND, RANKS, Request
+
+LENGTH_S = 60.0  # a prompt of any length is overtaken by what came at most this much later
+OTHERS_S = 15.0  # and for each request of its session that is served before it, so much more,
+OTHERS_MOST_S = 60.0  # up to this
 
 
 class WaitingLine:
-    """Requests by priority, then arrival. A request that was sent back keeps its old place."""
+    """Requests by priority, then by when they came. A long prompt counts as coming later by the time it is expected to take,
+    one of several of a session by some time for each that is served before it; both are bounded, so that everybody's turn comes.
+    A request that was sent back keeps its old place.
+    """
 
     def __init__(self) -> None:
         self._requests: list[Request] = []
@@ -23,7 +31,24 @@ class WaitingLine:
         return len(self._requests)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(sorted(self._requests, key=lambda r: r.order))
+        """In no particular order."""
+        return iter(list(self._requests))
+
+    def in_turn(self, running: Iterable[Request], tokens_per_s: float | None) -> list[Request]:
+        """Whose turn it is, beside those `running`, with prefill at `tokens_per_s` (None: not known, lengths do not count)."""
+        ahead = Counter(r.session for r in running if r.rank < BACKGROUND)
+
+        def came(r: Request) -> tuple[int, float, int]:
+            length_s = min(LENGTH_S, r.expected / tokens_per_s) if tokens_per_s else 0.0
+            return r.rank, r.times.arrived + length_s, r.seq
+
+        turns = {}
+        for request in sorted(self._requests, key=came):
+            rank, at_s, seq = came(request)
+            others_s = min(OTHERS_MOST_S, OTHERS_S * ahead[request.session]) if request.session else 0.0
+            turns[request] = rank, at_s + others_s, seq
+            ahead[request.session] += 1
+        return sorted(turns, key=turns.__getitem__)
 
     def add(self, request: Request) -> None:
         self._requests.append(request)

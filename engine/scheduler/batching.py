@@ -11,6 +11,7 @@ MIXED_STEP_S = 0.25  # what a prefill may add to the step of a running decode
 MIN_MIXED_TOKENS = 16
 AHEAD_STEP_S = 1.0  # a step of work ahead, which is lost when real work that has no use for it arrives
 MIN_AHEAD_TOKENS = 64  # fewer rows read every weight for too little
+MIN_BESIDE_TOKENS = 64  # what the others get in a step that ends somebody's prefill
 
 
 class Budget:
@@ -33,6 +34,11 @@ class Budget:
             return self.chunk_tokens
         return min(self.chunk_tokens, max(least, int(self._tokens_per_s * step_s)))
 
+    @property
+    def tokens_per_s(self) -> float | None:
+        """How fast prefill is; None: nothing was measured yet."""
+        return self._tokens_per_s
+
     def measured(self, prefill_tokens: int, step_s: float) -> None:
         """A step with `prefill_tokens` took `step_s`; the estimate follows within a few steps."""
         if prefill_tokens < MIN_MIXED_TOKENS or step_s <= 0:
@@ -45,17 +51,24 @@ def share(running: Sequence[Request], budget: int) -> list[tuple[Request, int]]:
     """(request, tokens to compute) for one step, in priority order.
 
     Decodes get their one token beside the budget. Prefills of the best rank present share it evenly, so that a short
-    suffix is not stuck behind a long prompt; what one leaves over goes to the others, then to the next rank. Background
-    work runs only when it is alone.
+    suffix is not stuck behind a long prompt; what one leaves over goes to the others, then to the next rank. But a step that
+    ends a prefill is not drawn out by others: together they get no more than those that end. Background work runs only when
+    it is alone.
     """
     ordered = sorted(running, key=lambda r: r.order)
     if any(r.rank < BACKGROUND for r in ordered):
         ordered = [r for r in ordered if r.rank < BACKGROUND]
     given = {r.seq: 1 for r in ordered if r.decoding}
+    ending = 0
     for rank in sorted({r.rank for r in ordered}):
         group = sorted((r for r in ordered if r.rank == rank and not r.decoding), key=lambda r: (r.remaining, r.seq))
         for i, request in enumerate(group):
             tokens = min(request.remaining, -(-budget // (len(group) - i)))
+            if tokens == request.remaining:
+                ending += tokens
+            elif ending:
+                budget, ending = min(budget, max(MIN_BESIDE_TOKENS, ending)), 0
+                tokens = -(-budget // (len(group) - i))
             if tokens > 0:
                 given[request.seq] = tokens
                 budget -= tokens

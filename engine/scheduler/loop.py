@@ -150,6 +150,7 @@ class Scheduler:
         for old in displaced(submit, [*self.running, *self.waiting]):
             self._finish(old, "cancelled", None)
         request = Request(submit, self._next_seq, Times(now), matcher)
+        request.expected = request.prompt_tokens - self._cache.match(request.tokens).resume_at
         self._next_seq += 1
         self._by_rid[submit.rid] = request
         self.waiting.add(request)
@@ -202,7 +203,7 @@ class Scheduler:
             # Real work finds what was computed ahead in the cache, and no request holds it.
             for request in [r for r in self.running if r.rank == BACKGROUND]:
                 self._send_back(request)
-        for request in self.waiting:
+        for request in self.waiting.in_turn(self.running, self._budget.tokens_per_s):
             if request.rank == BACKGROUND and self._real_work():
                 return
             if len(self.running) >= self.limits.max_running and not self._make_way(request):

@@ -75,6 +75,7 @@ class Request:
     planned: list[tuple[int, str]] = field(default_factory=list)
     pending: list[tuple[int, str, int]] = field(default_factory=list)
     rank: int = field(init=False)
+    expected: int = 0  # prompt tokens to compute, as far as the cache told when it came
     resume_at: int = 0
     seen_tokens: int = 0  # longest common prefix with the cache at admission
     fresh_from: int = 0  # tokens before it were in the cache when this request entered, or are marked
@@ -103,6 +104,11 @@ class Request:
     @property
     def output_tokens(self) -> int:
         return max(0, len(self.tokens) - self.prompt_tokens)
+
+    @property
+    def session(self) -> str:
+        """Whose line it is; "" when nobody said."""
+        return self.submit.session.partition("/")[0]
 
     @property
     def side(self) -> bool:
