@@ -151,6 +151,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("chunk_tokens", _count, 512, "most prompt tokens in one forward"),
     Option("threads", _threads, None, "CPU threads of the worker; default: the physical cores"),
     Option("max_running_requests", _count, 8, "sequences that may be computed at once"),
+    Option("max_requests", _count, 512, "requests held at once, running or waiting; one more is answered with 429"),
     Option(
         "anticipate",
         _one_of(("auto", "on", "off")),
@@ -192,6 +193,7 @@ class Settings:
     chunk_tokens: int = 512
     threads: int | None = None
     max_running_requests: int = 8
+    max_requests: int = 512
     anticipate: str = "auto"
     hibernate_dir: Path | None = None
     hibernate_bytes: int | None = None

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from engine.api import chat_parse, collect, fields, openai
 from engine.api.stream import sse
 from engine.errors import BadRequest, FtError
-from engine.front import generation as generations
 from engine.front.context import Front
 from engine.front.generation import Generation
 from engine.front.items import Ask, Beat, Finished, Item, Logprob, Usage
@@ -24,17 +23,10 @@ async def completions(request: Request) -> Response:
     """POST /v1/chat/completions. Errors before the first byte are HTTP errors, later ones an `error` chunk."""
     front: Front = request.app.state.front
     body = await fields.read_json(request)
-    openai.one_choice(body)
-    given = fields.sampling(body, front.language.vocab_size)
-    given["logprobs"] = _logprobs(body)
     ask = Ask(
-        api="chat",
-        model=fields.get(body, "model", str) or front.model,
-        stream=bool(fields.get(body, "stream", bool)),
         conversation=chat_parse.conversation(body),
         max_tokens=fields.positive(body, "max_completion_tokens") or fields.positive(body, "max_tokens"),
-        sampling=generations.with_defaults(front.sampling_defaults, given),
-        stop=fields.stop_strings(body, "stop"),
+        **openai.common(front, body, "chat", _logprobs(body)),
     )
     return await openai.answer(request, body, ask, _stream, _whole)
 

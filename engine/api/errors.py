@@ -16,6 +16,7 @@ from engine.errors import (
     Unsupported,
     WorkerGone,
 )
+from engine.front.joining import Full
 
 ANTHROPIC = "anthropic"
 OPENAI = "openai"
@@ -47,6 +48,7 @@ _STATUS: tuple[tuple[type[FtError], int], ...] = (
     (Unauthorized, 401),
     (NotFound, 404),
     (Unsupported, 400),
+    (Full, 429),
     (WorkerGone, 503),
 )
 _ANTHROPIC_TYPES = {
@@ -56,6 +58,7 @@ _ANTHROPIC_TYPES = {
     404: "not_found_error",
     405: "invalid_request_error",
     413: "request_too_large",
+    429: "rate_limit_error",
     529: "overloaded_error",
 }
 _OPENAI_TYPES = {
@@ -65,6 +68,7 @@ _OPENAI_TYPES = {
     404: "not_found_error",
     405: "invalid_request_error",
     413: "invalid_request_error",
+    429: "rate_limit_exceeded",
 }
 
 
@@ -90,7 +94,7 @@ def anthropic_body(error: FtError, status: int) -> dict[str, Any]:
 
 def openai_body(error: FtError, status: int) -> dict[str, Any]:
     kind = _OPENAI_TYPES.get(status, "server_error")
-    code: str | None = "invalid_api_key" if status == 401 else None
+    code: str | None = {401: "invalid_api_key", 429: "rate_limit_exceeded"}.get(status)
     text = str(error)
     if _is_overflow(error):
         code, text = "context_length_exceeded", _openai_overflow(error)
@@ -100,7 +104,7 @@ def openai_body(error: FtError, status: int) -> dict[str, Any]:
 def response(error: FtError, dialect: str) -> Response:
     """The whole HTTP answer for a request that failed before its first byte."""
     status = status_of(error)
-    headers = {"retry-after": str(error.retry_after_s)} if status == 503 else {}
+    headers = {"retry-after": str(error.retry_after_s)} if status in (429, 503) else {}
     if dialect == ANTHROPIC:
         shown = 529 if status == 503 else status
         return JSONResponse(anthropic_body(error, status), status_code=shown, headers=headers)

@@ -14,6 +14,7 @@ from engine.api import errors, fields
 from engine.api.stream import EventStream, WholeAnswer, marks
 from engine.errors import FtError, Unsupported
 from engine.front import generation as generations
+from engine.front.context import Front
 from engine.front.generation import Generation
 from engine.front.items import Ask, Usage
 
@@ -27,6 +28,20 @@ def one_choice(body: Mapping[str, Any]) -> None:
     """Raises Unsupported for more than one choice."""
     if (fields.get(body, "n", int) or 1) != 1:
         raise Unsupported("n: only one choice per request is served.", "Leave n out and send several requests.")
+
+
+def common(front: Front, body: Mapping[str, Any], api: str, logprobs: int | None) -> dict[str, Any]:
+    """The fields of `Ask` that both dialects say alike. Raises Unsupported or BadRequest."""
+    one_choice(body)
+    given = fields.sampling(body, front.language.vocab_size)
+    given["logprobs"] = logprobs
+    return {
+        "api": api,
+        "model": fields.get(body, "model", str) or front.model,
+        "stream": bool(fields.get(body, "stream", bool)),
+        "sampling": generations.with_defaults(front.sampling_defaults, given),
+        "stop": fields.stop_strings(body, "stop"),
+    }
 
 
 async def answer(request: Request, body: Mapping[str, Any], ask: Ask, stream: Stream, whole: Whole) -> Response:

@@ -9,7 +9,7 @@ from typing import Any
 from engine.front.context import Front
 from engine.front.items import Usage
 from engine.front.preparing import Origin, Prepared, prompt_hash
-from engine.front.records import RequestRecord
+from engine.front.records import ANSWERED, RequestRecord
 from engine.front.sessions import Session
 
 _COUNTS = ("cached", "replayed", "new", "anticipated", "wasted")
@@ -44,12 +44,18 @@ class Account:
         record.render_s = round(time.monotonic() - self._began, 6)
         record.prompt_tokens = self.usage.prompt = len(tokens)
         digest = prompt_hash(tokens)
-        record.resent = self._front.records.seen(record.session, digest)
+        before = self._front.records.same_prompt(record.session, digest)
+        record.resent = bool(before)
+        record.retried = any(r.end not in ANSWERED for r in before)
         record.prompt_hash = digest
         record.broke_at = prepared.broke.json() if prepared.broke else None
         record.texts = prepared.texts
         record.applied_edits = prepared.applied.json() if prepared.applied else None
         self._ahead = self._front.records.prefilling(record)
+
+    def joined(self, request: str | None) -> None:
+        """What this request wants is computed for another one, which is charged with it."""
+        self.record.joined = request
 
     def lost(self, tokens: int) -> None:
         """The line had sent the first `tokens` of this prompt to a worker that is no more."""
@@ -113,7 +119,8 @@ class Account:
         counts = self._front.anticipation.counts
         counts.used += record.anticipated_tokens or 0
         counts.wasted += record.wasted_tokens or 0
-        self._front.forecast.observe(record, self._alone)
+        if record.joined is None:
+            self._front.forecast.observe(record, self._alone)
         self._front.metrics.running.dec()
         self._front.metrics.finished(record)
         self._front.bus.publish("request", record.json())
@@ -129,6 +136,7 @@ class Account:
 
     def _prefix(self, counts: Mapping[str, Any]) -> None:
         for name in _COUNTS:
-            setattr(self.record, f"{name}_tokens", counts.get(name))
+            joined = self.record.joined is not None and name != "cached"
+            setattr(self.record, f"{name}_tokens", 0 if joined else counts.get(name))
         self.record.tier = counts.get("tier")
         self.usage.cached = counts["cached"] or 0  # null: an upstream that does not tell

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from engine.front.anticipation import Anticipation
 from engine.front.forecast import Forecast
 from engine.front.heads import Heads
+from engine.front.joining import Computations
 from engine.front.lines import Lines
 from engine.front.metrics import Metrics
 from engine.front.recorder import Recorder
@@ -48,8 +49,13 @@ class Front:
     port: int = 0
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
     started: float = field(default_factory=time.time)
+    max_requests: int = 512
+    computations: Computations = field(init=False)
     stop_asked: asyncio.Event = field(default_factory=asyncio.Event)
     renderers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "render"))
+
+    def __post_init__(self) -> None:
+        self.computations = Computations(self.supervisor, self.max_requests)
 
     @property
     def window(self) -> int:

@@ -16,8 +16,8 @@ from engine.front.account import Account
 from engine.front.answer import Answer, StopStrings
 from engine.front.context import Front
 from engine.front.items import Ask, Beat, Finished, Item, Logprob
+from engine.front.joining import Full, Share
 from engine.front.lines import Answered
-from engine.front.pending import Pending
 from engine.front.plans import Plan, Reply, plans_after_compaction, plans_of
 from engine.front.preparing import Origin, Prepared
 from engine.front.records import RequestRecord
@@ -43,7 +43,7 @@ class Generation:
         self.account = Account(front, session, record)
         self.usage = self.account.usage
         self.answer = Answer()
-        self._pending: Pending | None = None
+        self._share: Share | None = None
         self._ids: list[int] = []
         self._origin: Origin | None = None
         self._prepared: Prepared | None = None
@@ -84,8 +84,9 @@ class Generation:
         )
         if ask.conversation is not None:
             await self._direct(submit, ask.conversation, origin.side, room)
+        self._share = front.computations.submit(submit, may_join=bool(session.id))
+        self.account.joined(self._share.joined)
         self._arrive(origin, prepared)
-        self._pending = front.supervisor.submit(submit)
 
     def _arrive(self, origin: Origin, prepared: Prepared) -> None:
         """Hold what came against what was expected, and remember it."""
@@ -134,7 +135,7 @@ class Generation:
 
         Raises the FtError that ended the request early; what was yielded before stays valid.
         """
-        assert self._pending is not None
+        assert self._share is not None
         ask, language = self.ask, self.front.language
         stream = language.stream()
         parser = language.parser(ask.conversation) if ask.conversation is not None else None
@@ -142,7 +143,7 @@ class Generation:
         last = time.monotonic()
         reason, thinking = "", False
         while not reason:
-            message = await self._pending.get(max(0.0, last + self.front.heartbeat_s - time.monotonic()))
+            message = await self._share.get(max(0.0, last + self.front.heartbeat_s - time.monotonic()))
             if message is None:
                 self.record.heartbeats += 1
                 last = time.monotonic()
@@ -179,7 +180,6 @@ class Generation:
                 self.answer.add(event)
                 yield event
             if stops.hit is not None and not reason:
-                self.front.supervisor.cancel(self.record.id)
                 reason = "stop_string"
                 self.usage.output = len(self._ids)
         if stops.hit is not None:
@@ -201,9 +201,9 @@ class Generation:
             self._finish("error")
 
     def close(self) -> None:
-        """End the request. One that was not finished is taken for a hang-up: the worker stops within a layer."""
+        """End the request. One that was not finished is taken for a hang-up: the worker stops within a layer, unless another
+        request has joined it."""
         if self.record.end is None:
-            self.front.supervisor.cancel(self.record.id)
             self._finish("client_gone")
 
     def _replied(self, blocks: tuple[Block, ...]) -> None:
@@ -251,19 +251,24 @@ class Generation:
         if self._origin is not None:
             self._origin.line.last = time.monotonic()
         self.account.close(end, len(self._ids))
-        if self._prepared is not None and self._pending is not None:
-            self.front.recorder.add(self.record, self._pending.submit.tokens, self._ids)
+        if self._share is not None:
+            self._share.leave()
+            self.front.recorder.add(self.record, self._share.submit.tokens, self._ids)
 
 
 async def start(
     front: Front, session: Session, ask: Ask, headers: Mapping[str, str], body: Mapping[str, Any]
 ) -> Generation:
-    """Open the record, render, admit. Raises FtError with the record closed; otherwise the caller owns a `close`."""
+    """Open the record, render, admit. Raises FtError with the record closed; otherwise the caller owns a `close`.
+
+    Whatever model is asked for, the served one answers; answers and the record say what was asked for.
+    """
     record = RequestRecord(
         id="req" + secrets.token_hex(12),
         session=session.id or None,
         api=ask.api,
-        model=ask.model,
+        model=front.model,
+        asked_model=ask.model,
         stream=ask.stream,
         user_agent=headers.get("user-agent"),
         watchdog_s=session.watchdog_s,
@@ -271,6 +276,8 @@ async def start(
     front.records.add(record)
     generation = Generation(front, session, ask, record)
     try:
+        if front.computations.full():
+            raise Full(front.computations.held(), front.records.place_in_s())
         await generation.submit(headers, body)
     except FtError as error:
         generation.fail(error)

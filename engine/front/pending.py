@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import deque
 from typing import Any
 
@@ -16,17 +17,10 @@ class WorkerError(FtError):
     code = "FT-E0500 worker-error"
 
 
-class Pending:
-    """One submitted request. `get` hands out the worker's messages, and an FtError when it can bring no more."""
+class Messages:
+    """What the worker says of one request, for one reader. `get` hands it out, and an FtError when no more can come."""
 
-    def __init__(self, submit: Submit) -> None:
-        """Raises BadRequest when it holds something that the wire cannot carry; the frame is made here for that."""
-        self.submit = submit
-        try:
-            self.frame = encode(submit.message())
-        except (OverflowError, TypeError, ValueError) as error:
-            raise BadRequest(f"The request cannot be handed to the worker: {error}.") from None
-        self.sent = False
+    def __init__(self) -> None:
         self._items: deque[dict[str, Any] | FtError] = deque()
         self._arrived = asyncio.Event()
 
@@ -59,6 +53,52 @@ class Pending:
             logprobs = [*(item["logprobs"] or ()), *(following["logprobs"] or ())]
             item = {**item, "ids": [*item["ids"], *following["ids"]], "logprobs": logprobs}
         return item
+
+
+class Pending(Messages):
+    """One submitted request, as its first reader sees it; others may `follow`."""
+
+    def __init__(self, submit: Submit) -> None:
+        """Raises BadRequest when it holds something that the wire cannot carry; the frame is made here for that."""
+        super().__init__()
+        self.submit = submit
+        try:
+            self.frame = encode(submit.message())
+        except (OverflowError, TypeError, ValueError) as error:
+            raise BadRequest(f"The request cannot be handed to the worker: {error}.") from None
+        self.sent = False
+        self.ended = False
+        self._followers: list[Messages] = []
+        self._accepted: dict[str, Any] | None = None
+        self._progress: dict[str, Any] | None = None
+        self._ids = array("I")
+        self._logprobs: list[Any] = []
+
+    def put(self, item: dict[str, Any] | FtError) -> None:
+        super().put(item)
+        for follower in self._followers:
+            follower.put(item)
+        if isinstance(item, FtError) or item["t"] == "done":
+            self.ended = True
+        elif item["t"] == "accepted":
+            self._accepted = item
+        elif item["t"] == "progress":
+            self._progress = item
+        elif item["t"] == "tokens":
+            self._ids.extend(item["ids"])
+            self._logprobs += item["logprobs"] or ()
+
+    def follow(self) -> Messages:
+        """Everything from the start, for another reader; what is past comes at once. Not for one that has `ended`."""
+        follower = Messages()
+        for past in (self._accepted, self._progress):
+            if past is not None:
+                follower.put(past)
+        if self._ids:
+            ids, logprobs = list(self._ids), list(self._logprobs)
+            follower.put({"t": "tokens", "rid": self.submit.rid, "ids": ids, "logprobs": logprobs})
+        self._followers.append(follower)
+        return follower
 
 
 def error_of(message: dict[str, Any]) -> FtError:

@@ -12,6 +12,8 @@ from typing import Any
 SCHEMA = "ft.request/1"
 RING = 4096
 _EVENT_RING = 1024
+_RECENT = 64
+ANSWERED = ("stop", "length", "tool_use")
 
 
 @dataclass(slots=True)
@@ -23,6 +25,7 @@ class RequestRecord:
     api: str
     model: str
     stream: bool
+    asked_model: str | None = None  # what the client called the served `model`
     started: float = field(default_factory=time.time)
     harness_id: str | None = None
     harness_parent: str | None = None
@@ -31,7 +34,9 @@ class RequestRecord:
     epoch: str | None = None
     user_agent: str | None = None
     prompt_hash: str | None = None
-    resent: bool | None = None
+    resent: bool | None = None  # the session sent the same prompt before
+    retried: bool | None = None  # and it was not, or not yet, answered
+    joined: str | None = None  # the request whose computation this one shares
     scripted: bool = False
     side: bool | None = None
     prompt_tokens: int | None = None
@@ -72,7 +77,7 @@ class RequestRecord:
     texts: dict[str, str] | None = None  # around `broke_at`, the old and the new; shown only when asked for
 
     def json(self, texts: bool = False) -> dict[str, Any]:
-        record = {"schema": SCHEMA, **asdict(self)}
+        record = {"schema": SCHEMA, **asdict(self), "client_gone": self.end == "client_gone"}
         if not texts:
             del record["texts"]
         return record
@@ -87,20 +92,32 @@ class Records:
     def add(self, record: RequestRecord) -> None:
         self._ring.append(record)
 
-    def seen(self, session: str | None, prompt_hash: str) -> bool:
-        """Whether this session already sent the same prompt; looks at the newest 64 requests."""
-        recent = list(self._ring)[-64:]
-        return any(r.prompt_hash == prompt_hash and r.session == session for r in recent)
+    def same_prompt(self, session: str | None, prompt_hash: str) -> list[RequestRecord]:
+        """The requests of this session, among the newest of all, that had the same prompt."""
+        recent = list(self._ring)[-_RECENT:]
+        return [r for r in recent if r.prompt_hash == prompt_hash and r.session == session]
+
+    def place_in_s(self) -> int:
+        """When one more request may find a place, in whole seconds: as soon as one takes, by those that ended lately."""
+        recent = sorted(r.total_s for r in list(self._ring)[-_RECENT:] if r.total_s is not None and r.end in ANSWERED)
+        return max(1, min(60, round(recent[len(recent) // 2]))) if recent else 5
 
     def newest(self, limit: int = RING, session: str | None = None, texts: bool = False) -> list[dict[str, Any]]:
         """Oldest first, at most `limit`, of one session when given."""
         chosen = [r for r in self._ring if session is None or r.session == session]
         return [r.json(texts) for r in chosen[-limit:]] if limit > 0 else []
 
+    def state_of(self, session: str) -> str | None:
+        """What the session's newest unfinished request is at: prefill or thinking. None: nothing runs."""
+        for r in reversed(self._ring):
+            if r.session == session and r.end is None:
+                return "prefill" if r.ttft_s is None else "thinking"
+        return None
+
     def prefilling(self, but: RequestRecord | None = None) -> list[tuple[int, int]]:
         """(tokens left, depth) of every other request that waits for its first token."""
         found = []
-        for r in list(self._ring)[-64:]:
+        for r in list(self._ring)[-_RECENT:]:
             if r is not but and r.end is None and r.ttft_s is None and r.prompt_tokens:
                 done = max(r.prefill_done or 0, r.cached_tokens or 0)
                 if done < r.prompt_tokens:

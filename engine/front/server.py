@@ -84,6 +84,7 @@ def serve(settings: Settings) -> int:
                 anticipation=Anticipation(settings.anticipate, supervisor, metrics),
                 heartbeat_s=settings.heartbeat_s,
                 heads=Heads.of_model(settings.hibernate_dir, directory),
+                max_requests=settings.max_requests,
                 recorder=Recorder(settings.record_dir),
                 forecast=Forecast.of_model(settings.profiles_dir, manifest.name, _pool(manifest)),
                 port=sock.getsockname()[1],
