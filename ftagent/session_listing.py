@@ -5,30 +5,54 @@ from __future__ import annotations
 import argparse
 
 from ftagent.context import Context, find_project
+from ftagent.errors import UsageError
 from ftagent.output import note, print_json
+from ftagent.session_live import STATUSES, Live
 from ftagent.session_table import render, to_json
-from ftagent.sessions import all_sessions
+from ftagent.sessions import Session, all_sessions, belongs
+
+FILTERS = ("status", "agent", "model", "name", "branch")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-a", "--all", action="store_true", help="of every project")
     parser.add_argument("-q", "--quiet", action="store_true", help="ids only")
+    parser.add_argument(
+        "--filter", metavar="KEY=VALUE", action="append", default=[], help="only these: " + ", ".join(FILTERS)
+    )
+    parser.add_argument("--no-trunc", action="store_true", help="long names whole")
     parser.add_argument("--json", action="store_true")
 
 
 def list_sessions(args: argparse.Namespace, context: Context) -> int:
     """Unreadable records belong to every project, so that they are seen."""
-    here = str(find_project(context.cwd))
-    everything = all_sessions(context.paths)
-    shown = [s for s in everything if args.all or s.record is None or s.field("project", "root") == here]
+    here = find_project(context.cwd)
+    wanted = [_filter(text) for text in args.filter]
+    everything, live = all_sessions(context.paths), Live(context.paths)
+    shown = [s for s in everything if args.all or s.record is None or belongs(s, here)]
+    shown = [s for s in shown if all(_value(s, key, live) == value for key, value in wanted)]
     if args.json:
-        print_json({"schema": "ft.sessions/1", "sessions": [to_json(session, context.paths) for session in shown]})
+        print_json({"schema": "ft.sessions/1", "sessions": [to_json(session, live) for session in shown]})
     elif args.quiet:
         for session in shown:
             print(session.id)
     elif shown:
-        print(render(shown, context.paths))
+        print(render(shown, live, whole=args.no_trunc))
     else:
-        others = f"; {len(everything)} in other projects: ft ls -a" if everything else ""
-        note(f"ft: no sessions in this project{others}")
+        others = f"; {len(everything)} in other projects: ft ls -a" if everything and not args.all else ""
+        note(f"ft: no sessions {'that match' if wanted else 'in this project'}{others}")
     return 0
+
+
+def _filter(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if key not in FILTERS or not equals:
+        raise UsageError(f"--filter {text}: expected KEY=VALUE with one of {', '.join(FILTERS)}.", "ft ls --help")
+    if key == "status" and value not in STATUSES:
+        raise UsageError(f"There is no status {value!r}.", "Known: " + ", ".join(STATUSES))
+    return key, value
+
+
+def _value(session: Session, key: str, live: Live) -> str | None:
+    fields = {"agent": ("agent", "name"), "model": ("model", "id"), "name": ("name",), "branch": ("project", "branch")}
+    return live.status(session) if key == "status" else session.field(*fields[key])

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ftagent.output import table
-from ftagent.paths import Paths
+from ftagent.session_live import Live
 from ftagent.sessions import Session
 
+CELL = 28
 
-def to_json(session: Session, paths: Paths) -> dict[str, Any]:
+
+def to_json(session: Session, live: Live) -> dict[str, Any]:
     """The record with its derived status; for an unreadable one, its path."""
     record = session.record or {}
-    return {**record, "id": session.id, "status": session.status(paths), "path": str(session.directory)}
+    return {**record, "id": session.id, "status": live.status(session), "path": str(session.directory)}
 
 
 def _cell(value: Any) -> str:
@@ -22,9 +24,9 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def render(sessions: Sequence[Session], paths: Paths) -> str:
-    """NAME AGENT STATUS MODEL CTX REQUESTS TTFT(p50) LAST BRANCH; unknown is `-`."""
-    rows = [["NAME", "ID", "AGENT", "STATUS", "MODEL", "CTX", "REQUESTS", "TTFT(p50)", "LAST", "BRANCH"]]
+def render(sessions: Sequence[Session], live: Live, whole: bool = False) -> str:
+    """NAME ID AGENT STATUS MODEL CTX WARM REQUESTS TTFT(p50) LAST BRANCH; unknown is `-`. Names are cut unless `whole`."""
+    rows = [["NAME", "ID", "AGENT", "STATUS", "MODEL", "CTX", "WARM", "REQUESTS", "TTFT(p50)", "LAST", "BRANCH"]]
     for session in sessions:
         ttft = session.field("stats", "ttft_p50_s")
         rows.append(
@@ -32,13 +34,16 @@ def render(sessions: Sequence[Session], paths: Paths) -> str:
                 _cell(session.field("name")),
                 session.id,
                 _cell(session.field("agent", "name")),
-                session.status(paths),
+                live.status(session),
                 _cell(session.field("model", "id")),
                 _cell(session.field("model", "ctx")),
+                _cell(session.field("engine", "warm", "tier")),
                 _cell(session.field("stats", "requests")),
                 "-" if ttft is None else f"{ttft:.2f} s",
                 _cell(session.last_run.get("end") or session.last_run.get("start") or session.field("created")),
                 _cell(session.field("project", "branch")),
             ]
         )
-    return table(rows)
+    return table(
+        rows if whole else [[cell if len(cell) <= CELL else cell[: CELL - 1] + "…" for cell in row] for row in rows]
+    )

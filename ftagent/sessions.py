@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -51,12 +52,10 @@ class Session:
         return runs[-1] if isinstance(runs, list) and runs and isinstance(runs[-1], dict) else {}
 
     def status(self, paths: Paths) -> str:
-        """Derived, never stored: running, ended, prepared (configured but not started) or unreadable."""
-        if self.record is None:
-            return "unreadable"
-        if lease_is_held(paths, self.id):
-            return "running"
-        return "ended" if self.last_run else "prepared"
+        """One of session_live.STATUSES; for many sessions use one `Live`."""
+        from ftagent.session_live import Live
+
+        return Live(paths).status(self)
 
 
 def all_sessions(paths: Paths) -> list[Session]:
@@ -69,12 +68,35 @@ def all_sessions(paths: Paths) -> list[Session]:
     return sorted(found, key=lambda session: str(session.field("created") or ""), reverse=True)
 
 
-def find_session(paths: Paths, wanted: str) -> Session:
-    """By name, id, or unique beginning of an id (from 4 characters). Raises NotHere or UsageError."""
+def folder_identity(root: Path) -> list[int] | None:
+    """What a folder keeps when it is renamed: the numbers of its own and of its `.git`."""
+    try:
+        found = root.stat()
+        git = root / ".git"
+        return [found.st_dev, found.st_ino, *([git.stat().st_ino] if git.exists() else [])]
+    except OSError:
+        return None
+
+
+def belongs(session: Session, here: Path) -> bool:
+    """Whether a session is one of the project at `here`: by its path, by its worktree, or by a folder that was renamed."""
+    root = session.field("project", "root")
+    if str(here) in (root, session.field("project", "worktree", "path")):
+        return True
+    kept = session.field("project", "folder")
+    return bool(kept) and isinstance(root, str) and not Path(root).exists() and folder_identity(here) == kept
+
+
+def find_session(paths: Paths, wanted: str, here: Path | None = None) -> Session:
+    """By name, id, or unique beginning of an id (from 4 characters); of two projects' equal names, the one of `here`.
+
+    Raises NotHere or UsageError.
+    """
     sessions = all_sessions(paths)
     exact = [session for session in sessions if wanted in (session.id, session.field("name"))]
     if exact:
-        return exact[0]
+        own = [session for session in exact if here is not None and belongs(session, here)]
+        return (own or exact)[0]
     prefix = wanted if wanted.startswith("s-") else "s-" + wanted
     near = [session for session in sessions if len(wanted) >= 4 and session.id.startswith(prefix)]
     if len(near) > 1:
@@ -97,6 +119,21 @@ def choose_name(agent: str, wanted: str | None, root: Path, sessions: Iterable[S
     while (name := agent if number == 1 else f"{agent}-{number}") in taken:
         number += 1
     return name
+
+
+def log_event(directory: Path, event: str, **fields: Any) -> None:
+    """One line of events.jsonl; what cannot be written there stops nothing."""
+    line = json.dumps({"time": now(), "event": event, **fields}, ensure_ascii=False) + "\n"
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(line)
+
+
+def conversations_but(paths: Paths, session_id: str) -> set[str]:
+    """The agents' own ids of the conversations of all other sessions."""
+    others = (session.field("harness") or [] for session in all_sessions(paths) if session.id != session_id)
+    return {one["id"] for links in others for one in links if isinstance(one, dict) and "id" in one}
 
 
 def save(directory: Path, record: dict[str, Any]) -> None:
@@ -123,6 +160,34 @@ def drop_lease(paths: Paths, session_id: str, descriptor: int) -> None:
     with contextlib.suppress(OSError):  # a file whose lock is free does not count
         _lease_file(paths, session_id).unlink(missing_ok=True)
     os.close(descriptor)
+
+
+def lease_pid(paths: Paths, session_id: str) -> int | None:
+    """The process that holds the session's lease; None where it is not the one that took it."""
+    if not lease_is_held(paths, session_id):
+        return None
+    held = read_json(_lease_file(paths, session_id)) or {}
+    pid = held.get("pid")
+    if not isinstance(pid, int) or pid <= 1 or held.get("start_time") != start_time(pid):
+        return None
+    return pid
+
+
+def holder(paths: Paths, session_id: str) -> str:
+    """Where a session runs, for a person: process and terminal."""
+    pid = lease_pid(paths, session_id)
+    if pid is None:
+        return ""
+    with contextlib.suppress(OSError):
+        terminal = str(Path(f"/proc/{pid}/fd/0").readlink())
+        if terminal.startswith("/dev/pts/"):
+            return f"process {pid} on {terminal.removeprefix('/dev/')}"
+    return f"process {pid}"
+
+
+def held_leases(paths: Paths) -> list[str]:
+    """Ids of the sessions that are alive."""
+    return [path.stem for path in paths.leases.glob("s-*.json") if lease_is_held(paths, path.stem)]
 
 
 def lease_is_held(paths: Paths, session_id: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator
@@ -16,8 +17,11 @@ from engine.api import fields
 from engine.api.stream import EventStream, sse
 from engine.errors import Unsupported
 from engine.front import draft as drafting
+from engine.front import history
 from engine.front.context import VERSION, Front
 from engine.front.records import RING, SCHEMA
+
+PREFETCH_S = 2.0  # what a launcher waits for an answer; the work goes on
 
 
 async def health(request: Request) -> Response:
@@ -68,7 +72,7 @@ async def create_session(request: Request) -> Response:
     if evicted is not None:
         _forget(front, evicted)
     head = front.heads.expected(session)
-    if head is not None:
+    if head is not None and front.heads.tails.of(session.id) is None:
         front.anticipation.begins(session.id, head)
     base = f"http://{_authority(request, front)}/s/{session.id}"
     front.bus.publish("session", {"session": session.id, "change": "created", "harness": session.harness or None})
@@ -85,13 +89,46 @@ def _authority(request: Request, front: Front) -> str:
 async def list_sessions(request: Request) -> Response:
     """GET /v1/sessions."""
     front: Front = request.app.state.front
-    return JSONResponse({"sessions": [s.json() for s in front.sessions.all()]})
+    return JSONResponse({"sessions": [_facts(front, s.json()) for s in front.sessions.all()]})
 
 
 async def get_session(request: Request) -> Response:
     """GET /v1/sessions/{id}, of one that has ended too."""
     front: Front = request.app.state.front
-    return JSONResponse(front.sessions.facts(request.path_params["id"]))
+    return JSONResponse(_facts(front, front.sessions.facts(request.path_params["id"])))
+
+
+def _facts(front: Front, facts: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a session, with what its requests tell and where its newest prompt lies."""
+    id_ = facts["id"]
+    warm = front.heads.tails.warm(id_, front.lines, front.supervisor.worker.pid)
+    now = front.records.state_of(id_) if facts["ended"] is None else None
+    return {**facts, **history.of_session(front.records.newest(session=id_)), "warm": warm, "doing": now}
+
+
+async def prefetch(request: Request) -> Response:
+    """POST /v1/sessions/{id}/prefetch: bring back what the session had, while its agent starts.
+
+    `tokens` that are there now, `of` how many, the `tier` they came from (null: nothing may be done ahead, or it takes
+    longer than this answer waits), `eta_s` until the rest would be computed (null: not known).
+    """
+    front: Front = request.app.state.front
+    session = front.sessions.get(request.path_params["id"])
+    parent = session.parent if session.parent else session.id
+    tail = front.heads.tails.of(session.id) or front.heads.tails.of(parent)
+    answer: dict[str, Any] = {"tokens": 0, "of": 0, "tier": "gone", "eta_s": None}
+    if tail is None:
+        return JSONResponse(answer)
+    told = front.anticipation.goes_on(session.id, tail.tokens)
+    answer = {**answer, "of": len(tail.tokens), "tokens": None, "tier": None}
+    if told is not None:
+        await asyncio.wait({told}, timeout=PREFETCH_S)
+        if told.done():
+            cached, tier = told.result()["cached"] or 0, told.result().get("tier")
+            eta = front.forecast.predict(len(tail.tokens) - cached, cached).ttft_p50_s
+            tier = {"ram": "memory", "disk": "disk"}.get(tier or "", "gone" if not cached else "memory")
+            answer = {**answer, "tokens": cached, "tier": tier, "eta_s": eta if cached < len(tail.tokens) - 1 else 0.0}
+    return JSONResponse(answer)
 
 
 async def delete_session(request: Request) -> Response:
@@ -103,6 +140,7 @@ async def delete_session(request: Request) -> Response:
 
 
 def _forget(front: Front, session_id: str) -> None:
+    front.heads.tails.keep(session_id, front.lines)
     front.lines.forget(session_id)
     front.bus.publish("session", {"session": session_id, "change": "deleted"})
 

@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from array import array
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,16 @@ class Anticipation:
             plan = Plan(head, [EditPoint(len(tokens), "head", edge="head.end")])
             self._start(self._compute(Line(name), plan, supersedes=False))
 
+    def goes_on(self, name: str, tokens: array[int]) -> asyncio.Future[Mapping[str, Any]] | None:
+        """A session called `name` goes on behind `tokens`, which are brought back. What the worker says when that is done, before
+        it computes the rest; None when nothing may be done ahead."""
+        if not self.allowed():
+            return None
+        told: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        plan = Plan(Expected("", "", "", tokens), [EditPoint(len(tokens), "live")])
+        self._start(self._compute(Line(name), plan, supersedes=False, told=told))
+        return told
+
     def arrived(self, line: Line, tokens: array[int]) -> None:
         """A request of this line came: what was being computed for another continuation is dropped."""
         for rid, ahead in list(line.background.items()):
@@ -125,7 +135,9 @@ class Anticipation:
             for number, one in enumerate(fresh):
                 group.create_task(self._compute(line, one, supersedes=number == 0))
 
-    async def _compute(self, line: Line, plan: Plan, supersedes: bool) -> None:
+    async def _compute(
+        self, line: Line, plan: Plan, supersedes: bool, told: asyncio.Future[Mapping[str, Any]] | None = None
+    ) -> None:
         rid = "ant" + secrets.token_hex(12)
         submit = Submit(
             rid=rid,
@@ -142,6 +154,8 @@ class Anticipation:
             self.counts.submitted += 1
             while True:
                 message = await pending.get(_SILENCE_S)
+                if message is not None and message["t"] == "accepted" and told is not None and not told.done():
+                    told.set_result(message)
                 if message is not None and message["t"] == "done":
                     break
             computed = int(message["usage"]["new"])

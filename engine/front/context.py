@@ -74,6 +74,8 @@ class Front:
     async def close(self) -> None:
         """Stop the worker and the render threads."""
         self.anticipation.close()
+        for session in self.sessions.all():
+            self.heads.tails.keep(session.id, self.lines)
         with contextlib.suppress(asyncio.CancelledError):
             await self.supervisor.stop()
         self.renderers.shutdown(wait=False, cancel_futures=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from engine.front.lines import common_prefix
 from engine.front.sessions import Session
+from engine.front.tails import Tails
 from engine.protocol import EditPoint
 
 MAX_HEADS = 64
@@ -42,6 +43,7 @@ class Heads:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._heads: OrderedDict[str, Head] = OrderedDict()
+        self.tails = Tails(path.with_name(path.stem.replace("heads-", "tails-")) if path is not None else None)
         self._read()
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -19,6 +20,7 @@ from engine.prompt.edits.template import Template
 from engine.prompt.script import Script
 
 MAX_SESSIONS = 1024
+SESSION_ID = re.compile(r"s-[a-z2-7]{10}")
 MAX_STORED_RESPONSES = 256
 MAX_ENDED = 1024  # facts of sessions that are over
 MAX_WATCHED = 64  # of these, what was observed
@@ -34,6 +36,7 @@ class Session:
     harness: str = ""
     name: str = ""
     project: str = ""
+    parent: str | None = None  # the session of which this one began as a copy
     declaration: dict[str, Any] | None = None
     version: str = ""
     config: dict[str, Any] = field(default_factory=dict)  # settings of the agent that its declared rules name
@@ -76,6 +79,7 @@ class Session:
             "harness": self.harness or None,
             "name": self.name or None,
             "project": self.project or None,
+            "parent": self.parent,
             "scripted": self.script is not None,
             "declared": self.declaration is not None,
             "version": self.version or None,
@@ -112,8 +116,10 @@ class Sessions:
     def create(self, fields: dict[str, Any]) -> Session:
         """Register a session from the body of POST /v1/sessions.
 
-        Raises BadRequest on a wrong type, a bad script, or a declaration that does not validate, naming the field.
+        With an `id` of its own it goes on under it, with a new token: the old one opens nothing any more. Raises BadRequest
+        on a wrong type, a bad script, a declaration that does not validate, or the id of a session at work, naming the field.
         """
+        own = self._own_id(fields)
         texts = dict.fromkeys(("harness", "version", "name", "project"), str)
         for key, kind in (*texts.items(), ("declaration", dict), ("config", dict), ("script", dict)):
             if fields.get(key) is not None and not isinstance(fields[key], kind):
@@ -136,12 +142,13 @@ class Sessions:
         version = fields.get("version") or ""
         template = self._template if preserve is None else replace(self._template, preserving=preserve)
         session = Session(
-            id="s-" + base64.b32encode(secrets.token_bytes(7))[:10].decode().lower(),
+            id=own or new_id(),
             token="ft_sess_" + secrets.token_urlsafe(32),
             policy=EditPolicy.compose(declaration, template, version or None, fields.get("observe", False)),
             harness=fields.get("harness") or "",
             name=fields.get("name") or "",
             project=fields.get("project") or "",
+            parent=fields.get("parent"),
             declaration=declaration,
             version=version,
             config=fields.get("config") or {},
@@ -153,8 +160,20 @@ class Sessions:
         )
         if session.policy.observe or not session.policy.declared:
             session.observer = Observer()
+        self._ended.pop(session.id, None)
         self._by_id[session.id] = session
         return session
+
+    def _own_id(self, fields: dict[str, Any]) -> str | None:
+        """The id that a session asks for. Raises BadRequest."""
+        for key in ("id", "parent"):
+            value = fields.get(key)
+            if value is not None and (not isinstance(value, str) or not SESSION_ID.fullmatch(value)):
+                raise BadRequest(f"{key}: expected an id such as {new_id()}.")
+        own: str | None = fields.get("id")
+        if own is not None and own in self._by_id and self._by_id[own].running:
+            raise BadRequest(f"id: session {own} is at work.", "Wait until it is idle, or start another one.")
+        return own
 
     def evict(self) -> str | None:
         """Delete the idle session unused for longest when there are more than MAX_SESSIONS. Its id."""
@@ -216,6 +235,10 @@ class Sessions:
         # Compare against something in every case, so that the time taken does not tell which ids exist.
         expected = session.token if session else self.admin_token[::-1]
         return session if same(token, expected) and session else None
+
+
+def new_id() -> str:
+    return "s-" + base64.b32encode(secrets.token_bytes(7))[:10].decode().lower()
 
 
 def _preserve_thinking(render: Any) -> bool | None:

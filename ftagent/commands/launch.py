@@ -13,6 +13,7 @@ from ftagent import harness_loader, sessions
 from ftagent.context import Context, find_project, git_branch
 from ftagent.errors import NotHere, Refused, UsageError
 from ftagent.launch import plan as planning
+from ftagent.launch import starting
 from ftagent.launch.events import Events
 from ftagent.launch.find import agent_path, cached_version, find_executable, probe_version
 from ftagent.launch.shell import SHELLS
@@ -28,6 +29,7 @@ EXAMPLES = """\
 examples:
   ft launch claude                            an interactive session in this folder
   ft launch codex -- exec "fix the test"      what follows -- goes to the agent
+  ft launch claude -c                         go on with the newest session of this project
   ft launch pi --dry-run                      show what would happen, change nothing
   ft launch run -- my-agent "fix the test"    any other client of the OpenAI or Anthropic APIs
 """
@@ -36,16 +38,37 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "ft launch AGENT [options] [-- agent arguments]"
     parser.epilog = EXAMPLES
-    parser.add_argument("agent", help="one of: " + ", ".join(harness_loader.names()) + "; or run, for any command")
+    parser.add_argument(
+        "agent", nargs="?", help="one of: " + ", ".join(harness_loader.names()) + "; or run, for any command"
+    )
     parser.add_argument(
         "--declaration", metavar="FILE", type=Path, help="of run: what the command does to its context, such as a draft"
     )
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser, resuming: bool = False) -> None:
+    """Everything but the agent. `resuming`: which session is said otherwise."""
     session = parser.add_argument_group("session")
     session.add_argument("-m", "--model", metavar="ID", help="default: the model being served, else the configured one")
     session.add_argument(
         "-C", "--project", metavar="DIR", type=Path, help="default: the git work tree around this folder"
     )
     session.add_argument("-n", "--name", help="session name, unique in the project")
+    if not resuming:
+        which = session.add_mutually_exclusive_group()
+        which.add_argument("--new", action="store_true", help="a new session (as without any of these)")
+        which.add_argument(
+            "-c", "--continue", dest="proceed", action="store_true", help="go on with the newest of this project"
+        )
+        which.add_argument("-r", "--resume", metavar="ID", nargs="?", const="", help="go on with an earlier session")
+        which.add_argument("--fork", metavar="ID", help="a copy of an earlier session, which stays as it is")
+    session.add_argument("--last", action="store_true", help="the newest, where several can be resumed")
+    session.add_argument("--conversation", metavar="ID", help="of the session resumed: which of the agent's own ids")
+    session.add_argument(
+        "--worktree", metavar="NAME", nargs="?", const="", help="in a git worktree of its own, kept for resuming"
+    )
+    session.add_argument("--detach", action="store_true", help="in the background, held by tmux")
     session.add_argument("--ctx", metavar="N", help="context window told to the agent")
     session.add_argument("--max-output", metavar="N", help="output cap told to the agent")
     session.add_argument(
@@ -74,6 +97,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     engine.add_argument("--wait", metavar="S", help="give up after S seconds without progress")
     engine.add_argument("--kv", metavar="N", help="KV tokens over all sessions when an engine is started, such as 64k")
     engine.add_argument("--engine", metavar="URL", help="an engine that runs elsewhere")
+    engine.add_argument(
+        "--stop-engine", choices=("never", "exit"), default="never", help="exit: with the last session (default: never)"
+    )
     agent = parser.add_argument_group("agent")
     agent.add_argument("--keep-env", metavar="VAR", action="append", default=[], help="let this variable through")
     agent.add_argument("--scrub", metavar="VAR", action="append", default=[], help="take this variable out")
@@ -99,13 +125,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
+    here = _project(args, context)
+    start = starting.find(args, context, here)
+    args.agent = start.agent
     harness = _harness(args, context)
     looks = args.dry_run or args.print_config
     if args.exec and (args.no_exec or args.print_env):
         raise UsageError("--exec runs the agent, --no-exec and --print-env do not.", "Leave one of them out.")
     if args.sealed and (args.exec or args.print_env):
         raise UsageError("--sealed needs ft beside the agent.", "Leave out --exec and --print-env.")
-    project = _project(args, context)
+    project = start.place.root
     _require_utf8(args, project, context)
     settings = context.settings(
         {
@@ -129,7 +158,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         harness=harness,
         args=args.rest,
         home=context.paths.home,
-        env=context.env,
+        env=starting.without_ours(context.env),
         executable=executable,
         skipped_executables=found.skipped,
         version=cached_version(found.path, context.paths),
@@ -142,10 +171,15 @@ def run(args: argparse.Namespace, context: Context) -> int:
         edit_hints=settings.switch("edit_hints"),
         force=args.force,
         sealed=args.sealed,
+        resume=start.conversation,
+        fork=start.fork,
     )
-    name = sessions.choose_name(harness.name, args.name, project, sessions.all_sessions(context.paths))
+    name = start.name or sessions.choose_name(harness.name, args.name, project, sessions.all_sessions(context.paths))
+    start = starting.with_worktree(start, args, harness.name, name)
+    request = replace(request, args=[*start.more_args, *args.rest])
+    id_ = start.id or planning.NO_SESSION
     session = planning.SessionState(
-        name, project, context.cwd, git_branch(project), context.paths.sessions / planning.NO_SESSION
+        name, project, start.place.cwd, git_branch(project), context.paths.sessions / id_, id=id_
     )
     # built before anything is started: whatever the adapter refuses is refused without side effects
     plan = _build(request, session, look(choice, context), choice, context)
@@ -156,12 +190,16 @@ def run(args: argparse.Namespace, context: Context) -> int:
         plan, change = integrated(plan)
     if looks:
         return _show(plan, args, context, change)
+    if args.detach and not start.inside_tmux:
+        return starting.detach_launch(start, args, choice, context)
+    starting.make_worktree(start, context)
     if not (args.no_exec or args.print_env) and adapter.executables:
         executable = found.require(adapter.title, adapter.install_hint)
         version = probe_version(executable, adapter.version_args, plan.environment, context.paths)
         request = replace(request, version=version)
 
-    from ftagent.launch.perform import prepare, run_prepared
+    from ftagent.launch.perform import Origin, prepare, run_prepared
+    from ftagent.launch.receipt import Prices
 
     events = Events(as_json=args.json, quiet=args.quiet, style=context.err)
     prospect = provide(choice, context, events.progress)
@@ -180,6 +218,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         "window": plan.window_tokens,
         "max_output": plan.max_output_tokens,
     }
+    body.update({key: value for key, value in (("id", start.id), ("parent", start.parent)) if value})
     if request.script is not None:
         body["script"] = request.script
     answer = register_session(prospect.running, body)
@@ -193,7 +232,10 @@ def run(args: argparse.Namespace, context: Context) -> int:
     except BaseException:
         end_session(prospect.running.client, session.id)
         raise
-    prepared = prepare(plan, prospect.running, context.paths)
+    prices = Prices.of(settings)
+    origin = Origin(start.earlier_record, start.parent, start.worktree, start.tmux, prices)
+    prepared = prepare(plan, prospect.running, context.paths, origin)
+    starting.say_start(start, prospect.running, session.id, plan.engine.model, events)
     if change is not None:
         from ftagent.files import integrate
 
@@ -202,7 +244,12 @@ def run(args: argparse.Namespace, context: Context) -> int:
             events.say("integrated", f"wrote {change.path}; undo: {undo}", path=str(change.path), undo=undo)
     if args.print_env or args.no_exec:
         return _prepared_only(plan, args, events, context)
-    return run_prepared(prepared, events, become=args.exec)
+    code = run_prepared(prepared, events, become=args.exec)
+    if args.stop_engine == "exit" and not sessions.held_leases(context.paths):
+        from ftagent.engine_stop import stop_engine
+
+        stop_engine(context.paths)
+    return code
 
 
 def _harness(args: argparse.Namespace, context: Context) -> Harness:

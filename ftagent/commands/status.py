@@ -7,25 +7,27 @@ import argparse
 from ftagent.context import Context
 from ftagent.engine_report import describe, engine_report, exit_code
 from ftagent.output import print_json
+from ftagent.session_live import Live
 from ftagent.session_table import render, to_json
-from ftagent.sessions import all_sessions
+from ftagent.sessions import all_sessions, lease_is_held
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="as one JSON document")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Exit 3 when no engine is running, 5 when it has crashed."""
     report = engine_report(context)
     sessions = all_sessions(context.paths)
-    live = [session for session in sessions if session.status(context.paths) in ("running", "unreadable")]
+    now = Live(context.paths)
+    live = [s for s in sessions if s.record is None or lease_is_held(context.paths, s.id)]
     if args.json:
-        document = {"schema": "ft.status/1", "engine": report, "sessions": [to_json(s, context.paths) for s in live]}
+        document = {"schema": "ft.status/1", "engine": report, "sessions": [to_json(s, now) for s in live]}
         print_json(document)
         return exit_code(report)
     print(f"engine    {describe(report)}")
     print(f"sessions  {len(live)} running, {len(sessions) - len(live)} ended or prepared")
     if live:
-        print("\n" + render(live, context.paths))
+        print("\n" + render(live, now))
     return exit_code(report)

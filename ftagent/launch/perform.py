@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ftagent import sessions
+from ftagent import session_links, sessions
 from ftagent.errors import FtError, LaunchFailed, explain_os_error
 from ftagent.launch import receipt
 from ftagent.launch.apply import apply
 from ftagent.launch.events import Events
-from ftagent.launch.plan import Plan
+from ftagent.launch.plan import Plan, launch_context
 from ftagent.launch.run import exec_agent, run_agent
 from ftagent.output import note
 from ftagent.paths import Paths
@@ -27,23 +29,62 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a session comes from. `earlier` is the record that it goes on with, `parent` the session that it is a copy of."""
+
+    earlier: dict[str, Any] | None = None
+    parent: str | None = None
+    worktree: dict[str, Any] | None = None
+    tmux: str | None = None
+    prices: receipt.Prices | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     plan: Plan
     engine: RunningEngine
     paths: Paths
     record: dict[str, Any]
+    origin: Origin
 
 
-def prepare(plan: Plan, engine: RunningEngine, paths: Paths) -> Prepared:
-    """Writes the plan's files and the session's record; when that fails nothing is left of them."""
+def prepare(plan: Plan, engine: RunningEngine, paths: Paths, origin: Origin) -> Prepared:
+    """Writes the plan's files and the session's record; when that fails nothing is left of them, or the earlier record."""
+    directory = plan.session.state_dir
     try:
-        return Prepared(plan, engine, paths, apply(plan, paths))
+        record = _record(apply(plan, paths), plan, origin)
+        sessions.save(directory, record)
+        event = "forked" if origin.parent else "resumed" if origin.earlier else "created"
+        sessions.log_event(directory, event, agent=record["agent"], model=record["model"]["id"], parent=origin.parent)
+        return Prepared(plan, engine, paths, record, origin)
     except BaseException as error:
-        shutil.rmtree(plan.session.state_dir, ignore_errors=True)
+        if origin.earlier is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError, FtError):
+                sessions.save(directory, origin.earlier)
         end_session(engine.client, plan.session.id)
         if isinstance(error, OSError):
             raise LaunchFailed(*explain_os_error(error)) from None
         raise
+
+
+def _record(written: dict[str, Any], plan: Plan, origin: Origin) -> dict[str, Any]:
+    """The record of this launch, with what an earlier one had: everything that is only added to."""
+    now = sessions.now()
+    assigned = [session_links.link(id_, "assigned", now) for id_ in plan.injection.harness_ids]
+    project = {**written["project"], "folder": sessions.folder_identity(plan.session.root), "worktree": origin.worktree}
+    record = {**written, "project": project, "harness": assigned, "parent": origin.parent}
+    if origin.earlier is not None:
+        earlier = origin.earlier
+        kept = {key: value for key, value in earlier.items() if key not in record}
+        same = {key: earlier.get(key) for key in ("created", "runs", "stats", "engine", "parent") if key in earlier}
+        known = [one for one in earlier.get("harness") or [] if isinstance(one, dict) and "id" in one]
+        links = session_links.merge(
+            [{**session_links.link(one["id"], "assigned", ""), **one} for one in known], assigned
+        )
+        record = {**kept, **record, **same, "harness": links}
+    return record
 
 
 def run_prepared(prepared: Prepared, events: Events, become: bool) -> int:
@@ -77,7 +118,9 @@ def _run(prepared: Prepared, events: Events, become: bool) -> int:
         session=session.id,
         scripted=plan.scripted,
     )
+    began = time.time()
     started: dict[str, Any] = {"pid": os.getpid(), "start": sessions.now(), "end": None, "exit": None}
+    started.update(exec=become, tmux=prepared.origin.tmux, launched_by="ft launch")
     try:
         lease = sessions.take_lease(paths, session.id, inheritable=become)
         prepared.record["runs"].append(started)
@@ -101,13 +144,19 @@ def _run(prepared: Prepared, events: Events, become: bool) -> int:
     finally:
         sessions.drop_lease(paths, session.id, lease)
     started.update(end=sessions.now(), exit=code)
-    records = receipt.fetch_records(prepared.engine.client, session.id)
+    records = receipt.fetch_records(prepared.engine.client, session.id, began)
     summary = receipt.summarise(records) if records is not None else None
-    prepared.record["stats"] = summary
+    price = prepared.origin.prices.total(summary) if prepared.origin.prices and summary else None
+    if summary is not None:
+        summary["price"] = price
+    started["stats"] = summary
+    prepared.record["stats"] = _total(prepared.record["runs"], summary)
     prepared.record["engine"] = receipt.fetch_session(prepared.engine.client, session.id)
+    _link(prepared, began)
+    sessions.log_event(session.state_dir, "ended", exit=code)
     with contextlib.suppress(OSError, FtError):  # the agent's exit code matters more than our record
         sessions.save(session.state_dir, prepared.record)
-    text = receipt.render(summary, session.name, session.id) + receipt.egress_line(egress)
+    text = receipt.render(summary, session.name, session.id, price) + receipt.egress_line(egress)
     if events.as_json:
         events.say("ended", text, exit=code, session=session.id, receipt=summary)
     elif not events.quiet:
@@ -124,3 +173,44 @@ def _sealed(plan: Plan) -> Iterator[Seal | None]:
 
     with seal(plan.engine.url, plan.session.id, plan.session.state_dir) as sealing:
         yield sealing
+
+
+def _total(runs: list[dict[str, Any]], newest: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The newest run's figures with counts over all runs; what one run does not know is not counted."""
+    known = [run["stats"] for run in runs if run.get("stats")]
+    if newest is None:
+        newest = known[-1] if known else None
+    if newest is None or len(known) < 2:
+        return newest
+    sums = {}
+    for key in ("requests", "prompt_tokens", "cached_tokens", "output_tokens"):
+        values = [one[key] for one in known if one.get(key) is not None]
+        sums[key] = sum(values) if values else None
+    return {**newest, **sums}
+
+
+def _link(prepared: Prepared, began: float) -> None:
+    """Which conversations the agent held, and where it keeps the newest."""
+    plan, record = prepared.plan, prepared.record
+    found = session_links.observed(record["engine"])
+    if not found and not plan.injection.harness_ids:
+        begin, end = datetime.fromtimestamp(began, UTC), datetime.now(UTC)
+        name, request = plan.request.harness.name, plan.request
+        taken = sessions.conversations_but(prepared.paths, plan.session.id)
+        found = session_links.scan(name, request.env, request.home, plan.session.cwd, begin, end, taken)
+    before = {one["id"] for one in record["harness"]}
+    record["harness"] = links = session_links.merge(record["harness"], found)
+    for one in links:
+        if one["id"] not in before:
+            sessions.log_event(plan.session.state_dir, "conversation", id=one["id"], source=one["source"])
+    own = [one for one in links if not one.get("parent")]
+    if own:
+        newest = own[-1]
+        newest["ended_by"] = "exit"
+        context = launch_context(
+            plan.request, plan.session, plan.engine, plan.window_tokens, plan.max_output_tokens, plan.files_before
+        )
+        with contextlib.suppress(OSError, FtError, ValueError):
+            file = plan.request.harness.adapter.transcript(context, newest["id"])
+            if file is not None and file.exists():
+                newest["file"] = str(file)

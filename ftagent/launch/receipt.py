@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ftagent.config import Settings
 from ftagent.engine_client import EngineClient
 from ftagent.errors import FtError
 
@@ -12,14 +15,41 @@ if TYPE_CHECKING:
     from ftagent.launch.egress import Report
 
 
-def fetch_records(client: EngineClient, session_id: str) -> list[dict[str, Any]] | None:
-    """The session's request records; None when the engine does not tell."""
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Of a million tokens somewhere else, in whatever currency the user thinks."""
+
+    input: float
+    cached: float
+    output: float
+
+    @staticmethod
+    def of(settings: Settings) -> Prices | None:
+        """None where the user has set none; cached tokens cost as much as others where only those have no price."""
+        values = {name: settings.values[f"price_{name}"] for name in ("input", "cached", "output")}
+        if values["input"] is None or values["output"] is None:
+            return None
+        cached = values["input"] if values["cached"] is None else values["cached"]
+        return Prices(float(values["input"]), float(cached), float(values["output"]))
+
+    def total(self, summary: Mapping[str, Any]) -> float | None:
+        prompt, cached, output = (summary[f"{name}_tokens"] for name in ("prompt", "cached", "output"))
+        if prompt is None or output is None:
+            return None
+        cached = cached or 0
+        return ((prompt - cached) * self.input + cached * self.cached + output * self.output) / 1e6
+
+
+def fetch_records(client: EngineClient, session_id: str, since: float = 0.0) -> list[dict[str, Any]] | None:
+    """The session's request records from `since` on (seconds since the epoch); None when the engine does not tell."""
     try:
         answer = client.get(f"/v1/sessions/{session_id}/turns", timeout_s=3.0)
     except FtError:
         return None
     records = answer.get("turns") if isinstance(answer, dict) else None
-    return [record for record in records if isinstance(record, dict)] if isinstance(records, list) else None
+    if not isinstance(records, list):
+        return None
+    return [r for r in records if isinstance(r, dict) and float(r.get("started") or since) >= since]
 
 
 def fetch_session(client: EngineClient, session_id: str) -> dict[str, Any] | None:
@@ -47,6 +77,7 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
         "output_tokens": _sum(records, "output_tokens"),
         "ttft_p50_s": statistics.median(ttfts) if ttfts else None,
         "ttft_max_s": ttfts[-1] if ttfts else None,
+        "energy_j": None,
         "scripted": any(record.get("scripted") for record in records),
     }
 
@@ -68,8 +99,8 @@ def egress_line(report: Report | None) -> str:
     return f", {report.attempts} refused at egress: {names}"
 
 
-def render(summary: dict[str, Any] | None, name: str, session_id: str) -> str:
-    """Two lines for stderr after the agent has ended."""
+def render(summary: dict[str, Any] | None, name: str, session_id: str, price: float | None = None) -> str:
+    """Two lines for stderr after the agent has ended, three with a price."""
     if summary is None:
         return f"ft: session {name} ({session_id}) ended; the engine gave no figures"
     mark = " (scripted replay)" if summary["scripted"] else ""
@@ -81,8 +112,9 @@ def render(summary: dict[str, Any] | None, name: str, session_id: str) -> str:
         else ""
     )
     served = summary["requests"]
+    saved = "" if price is None else f"ft: the same tokens at your reference price: {price:,.2f}\n"
     return (
         f"ft: session {name} ({session_id}) ended{mark}: prompt {_number(prompt)} tokens, cached {_number(cached)}{share}, "
         f"output {_number(summary['output_tokens'])}{ttft}\n"
-        f"ft: {served} {'request' if served == 1 else 'requests'} served here"
+        f"{saved}ft: {served} {'request' if served == 1 else 'requests'} served here"
     )

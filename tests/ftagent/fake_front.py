@@ -83,12 +83,14 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v1/sessions":
             if MODE == "hostile":
                 return self.answer(201, {"id": "../../../../escaped", "token": "ft_sess_x", "window": 65536})
-            id_ = "s-" + "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz234567") for _ in range(10))
+            id_ = body.get("id") or "s-" + "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz234567") for _ in range(10))
             SESSIONS[id_] = body
             (RUNTIME / "registered.json").write_text(json.dumps(body))
             return self.answer(
                 201, {"id": id_, "token": "ft_sess_" + secrets.token_hex(8), "window": 65536, "max_output": 8192}
             )
+        if self.path.endswith("/prefetch"):
+            return self.answer(200, {"tokens": 900, "of": 1000, "tier": "disk", "eta_s": 0.5})
         if self.path == "/v1/engine/stop":
             self.answer(202, {"stopping": True})
             if MODE != "deaf":

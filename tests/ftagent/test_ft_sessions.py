@@ -1,0 +1,331 @@
+"""Sessions outlive their agents: listing, going on, forks, renamed folders, worktrees, tmux, and cleaning up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftagent.session_links import continued, link, merge, scan
+from ftagent.sessions import folder_identity
+
+pytestmark = pytest.mark.usefixtures("pulled")
+# What pi does of a conversation: a file with its id in the folder of sessions, or the one that --session names.
+PI = """
+while [ $# -gt 0 ]; do case "$1" in --session-dir) dir=$2;; --session|--fork) given="$1 $2";; esac; shift; done
+mkdir -p "$dir"
+[ -n "$given" ] || printf '{"type":"session","id":"%s","timestamp":"%s","cwd":"%s"}\\n' "p-$$" \\
+  "$(date -u +%Y-%m-%dT%H:%M:%S.000Z)" "$PWD" > "$dir/x_p-$$.jsonl"
+echo "$given"; pwd
+"""
+
+
+def listed(sandbox: Any, *flags: str, **options: Any) -> list[dict[str, Any]]:
+    done = sandbox.run("ls", "--json", *flags, **options)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["sessions"]
+    return found
+
+
+def test_the_newest_session_goes_on_under_its_own_id(sandbox: Any) -> None:
+    sandbox.agent(PI)
+    nothing = sandbox.run("resume", fake=True)
+    assert nothing.returncode == 3 and "ft launch" in nothing.stderr
+    assert sandbox.run("launch", "pi", fake=True).returncode == 0
+    (first,) = listed(sandbox)
+    (one,) = first["harness"]
+    assert (one["source"], one["confidence"], first["status"]) == ("scanned", "likely", "ended")
+    again = sandbox.run("resume", fake=True)
+    assert again.returncode == 0, again.stderr
+    assert f"--session {one['id']}" in again.stdout
+    assert "900 of 1,000 tokens are warm (from disk)" in again.stderr
+    (record,) = listed(sandbox)
+    assert (record["id"], record["created"], len(record["runs"])) == (first["id"], first["created"], 2)
+    assert record["stats"]["requests"] == 4 and record["runs"][1]["stats"]["requests"] == 2
+    registered = json.loads((sandbox.runtime / "registered.json").read_text())
+    assert registered["id"] == first["id"]
+    hinted = sandbox.run("launch", "pi", "--new", fake=True)
+    assert "to go on" not in hinted.stderr and hinted.returncode == 0
+    assert "to go on with pi" in sandbox.run("launch", "pi", fake=True).stderr
+    several = sandbox.run("resume", fake=True)
+    assert several.returncode == 2 and "pi-2" in several.stderr
+    assert sandbox.run("resume", "--last", fake=True).returncode == 0
+    assert sandbox.run("launch", "pi", "-c", fake=True).returncode == 0
+    assert sandbox.run("launch", "--resume", "nobody", fake=True).returncode == 3
+    assert sandbox.run("launch", "pi", "-n", "pi", fake=True).returncode == 6
+
+
+def test_a_fork_leaves_the_session_as_it_is(sandbox: Any) -> None:
+    sandbox.agent(PI)
+    assert sandbox.run("launch", "pi", fake=True).returncode == 0
+    (first,) = listed(sandbox)
+    before = (Path(first["path"]) / "session.json").read_bytes()
+    forked = sandbox.run("launch", "--fork", "pi", fake=True)
+    assert forked.returncode == 0, forked.stderr
+    assert f"--fork {first['harness'][0]['id']}" in forked.stdout
+    assert (Path(first["path"]) / "session.json").read_bytes() == before
+    other = next(session for session in listed(sandbox) if session["id"] != first["id"])
+    assert (other["parent"], other["name"]) == (first["id"], "pi-2")
+
+
+def test_a_renamed_folder_keeps_its_sessions(sandbox: Any) -> None:
+    sandbox.agent(PI)
+    assert sandbox.run("launch", "pi", fake=True).returncode == 0
+    (first,) = listed(sandbox)
+    moved = sandbox.project.rename(sandbox.root / "renamed")
+    assert [session["id"] for session in listed(sandbox, cwd=moved)] == [first["id"]]
+    again = sandbox.run("resume", fake=True, cwd=moved)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines() == [f"--session {first['harness'][0]['file']}", str(moved)]
+    assert "was" in again.stderr and str(sandbox.project) in again.stderr
+    elsewhere = sandbox.root / "elsewhere"
+    elsewhere.mkdir()
+    assert listed(sandbox, cwd=elsewhere) == []
+
+
+def test_what_cannot_go_on_says_why(sandbox: Any) -> None:
+    sandbox.agent(PI)
+    assert sandbox.run("launch", "pi", fake=True).returncode == 0
+    (first,) = listed(sandbox)
+    Path(first["harness"][0]["file"]).unlink()
+    assert [session["status"] for session in listed(sandbox)] == ["lost"]
+    lost = sandbox.run("resume", fake=True)
+    assert lost.returncode == 3 and "is gone" in lost.stderr
+    sandbox.agent("exit 0")
+    assert sandbox.run("launch", "pi", "-n", "silent", fake=True).returncode == 0
+    unknown = sandbox.run("resume", "silent", fake=True)
+    assert unknown.returncode == 3 and "is not known" in unknown.stderr
+    (Path(first["path"]) / "session.json").write_text("{")
+    assert sandbox.run("resume", first["id"], fake=True).returncode == 4
+
+
+def test_an_attached_session_is_not_shared_and_can_be_stopped(sandbox: Any) -> None:
+    sandbox.agent("touch started; exec sleep 60")
+    process = sandbox.start("launch", "pi")
+    sandbox.wait_for(sandbox.project / "started")
+    assert [session["status"] for session in listed(sandbox)] == ["running"]
+    refused = sandbox.run("resume", "pi", fake=True)
+    assert refused.returncode == 4 and f"process {process.pid}" in refused.stderr
+    assert sandbox.run("sessions", "rm", "pi", "--yes").returncode == 4
+    assert sandbox.run("sessions", "attach", "pi").returncode == 3
+    assert sandbox.run("sessions", "stop", "pi", "--dry-run").returncode == 0 and process.poll() is None
+    assert sandbox.run("sessions", "stop", "pi").returncode == 0
+    assert process.wait(20) == 143
+    assert sandbox.run("sessions", "stop", "pi").returncode == 3
+    assert [session["status"] for session in listed(sandbox)] == ["ended"]
+
+
+def test_a_killed_launch_is_crashed_and_goes_on_after_a_reboot(sandbox: Any) -> None:
+    sandbox.agent(PI + '[ -n "$given" ] || { touch started; exec sleep 60; }')
+    process = sandbox.start("launch", "pi", start_new_session=True)
+    sandbox.wait_for(sandbox.project / "started")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(20)
+    assert sandbox.run("engine", "stop", fake=True).returncode == 0
+    shutil.rmtree(sandbox.runtime)
+    (crashed,) = listed(sandbox)
+    assert crashed["status"] == "crashed"
+    again = sandbox.run("resume", fake=True)
+    assert again.returncode == 0, again.stderr
+    assert "--session p-" in again.stdout
+    assert [session["status"] for session in listed(sandbox)] == ["ended"]
+
+
+def test_names_events_and_removal(sandbox: Any) -> None:
+    sandbox.agent(PI)
+    for _ in range(2):
+        assert sandbox.run("launch", "pi", "--new", fake=True).returncode == 0
+    assert sandbox.run("sessions", "rename", "pi", "pi-2").returncode == 6
+    assert sandbox.run("sessions", "rename", "pi", "cart").returncode == 0
+    shown = sandbox.run("sessions", "show", "cart")
+    assert "scanned (likely)" in shown.stdout
+    path = Path(sandbox.run("sessions", "path", "cart").stdout.strip())
+    events = [
+        json.loads(line)["event"] for line in sandbox.run("sessions", "logs", "cart", "--json").stdout.splitlines()
+    ]
+    assert events == ["created", "conversation", "ended", "renamed"]
+    transcript = next(s for s in listed(sandbox) if s["name"] == "cart")["harness"][0]["file"]
+    assert sandbox.run("sessions", "rm", "cart").returncode == 2 and path.exists()
+    assert sandbox.run("sessions", "rm", "cart", "--dry-run").returncode == 0 and path.exists()
+    assert sandbox.run("sessions", "rm", "cart", "--yes").returncode == 0 and not path.exists()
+    assert Path(transcript).exists()
+
+
+def record(sandbox: Any, number: int, **fields: Any) -> Path:
+    digits = "".join("abcdefghij"[int(digit)] for digit in f"{number:010}")
+    folder = sandbox.ft_home / "state" / "sessions" / f"s-{digits}"
+    folder.mkdir(parents=True)
+    written = {
+        "schema": "ft.session/1",
+        "id": folder.name,
+        "name": f"n{number}",
+        "created": "2026-01-01T00:00:00Z",
+        "project": {"root": str(sandbox.project), "cwd": str(sandbox.project)},
+        "agent": {"name": "pi"},
+        "harness": [],
+        "runs": [{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T00:01:00Z", "exit": 0}],
+    }
+    (folder / "session.json").write_text(json.dumps({**written, **fields}))
+    return folder
+
+
+def test_old_records_are_pruned_only_when_told(sandbox: Any) -> None:
+    old, pinned = record(sandbox, 1), record(sandbox, 2, pinned=True)
+    recent = (datetime.now(UTC) - timedelta(days=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    new = record(sandbox, 3, runs=[{"start": recent, "end": recent, "exit": 0}])
+    told = json.loads(sandbox.run("sessions", "prune", "--json").stdout)
+    assert (told["sessions"], told["removed"]) == ([old.name], False) and told["bytes"] > 0 and old.exists()
+    assert sandbox.run("sessions", "prune", "--yes").returncode == 0
+    assert [folder.exists() for folder in (old, pinned, new)] == [False, True, True]
+
+
+def test_one_corrupt_record_among_fifty_hides_none(sandbox: Any) -> None:
+    folders = [record(sandbox, number) for number in range(50)]
+    (folders[20] / "session.json").write_bytes(b'{"schema": "ft.sess')
+    found = {session["id"]: session["status"] for session in listed(sandbox)}
+    assert len(found) == 50 and found[folders[20].name] == "unreadable"
+    assert sorted(set(found.values())) == ["ended", "unreadable"]
+    filtered = listed(sandbox, "--filter", "status=unreadable")
+    assert [session["id"] for session in filtered] == [folders[20].name]
+    assert sandbox.run("ls", "--filter", "status=asleep").returncode == 2
+    assert len(sandbox.run("ls", "-q").stdout.split()) == 50
+
+
+def test_a_thousand_sessions_are_listed_in_little_time(sandbox: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from ftagent.context import Context
+    from ftagent.paths import find_paths
+    from ftagent.session_listing import list_sessions
+
+    for number in range(1000):
+        record(sandbox, number)
+    context = Context(find_paths(sandbox.env), sandbox.env, sandbox.project, False, "never", True)
+    import argparse
+
+    args = argparse.Namespace(all=True, quiet=False, filter=[], no_trunc=False, json=False)
+    before = time.process_time()
+    assert list_sessions(args, context) == 0
+    assert time.process_time() - before < 0.6  # three times what a person may wait
+    assert len(capsys.readouterr().out.splitlines()) == 1001
+
+
+def test_a_worktree_is_made_kept_and_made_again(sandbox: Any) -> None:
+    shutil.rmtree(sandbox.project / ".git")
+    git = ["git", "-C", str(sandbox.project), "-c", "user.name=t", "-c", "user.email=t@t.invalid"]
+    for command in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "start"]):
+        subprocess.run([*git, *command], check=True)
+    sandbox.agent(PI)
+    dry = sandbox.run("launch", "pi", "--worktree", "fix", "--dry-run", fake=True)
+    place = sandbox.root / "project.worktrees" / "fix"
+    assert dry.returncode == 0 and not place.exists()
+    done = sandbox.run("launch", "pi", "--worktree", "fix", fake=True)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == str(place), done.stderr
+    (session,) = listed(sandbox)
+    assert session["project"]["worktree"] == {"path": str(place), "branch": "ft/fix", "by": "ft"}
+    assert [s["id"] for s in listed(sandbox, cwd=place)] == [session["id"]]
+    assert sandbox.run("launch", "pi", "--worktree", "fix", fake=True).returncode == 6
+    shutil.rmtree(place)
+    gone = sandbox.run("resume", "pi", fake=True)
+    assert gone.returncode == 4 and "--worktree" in gone.stderr and not place.exists()
+    again = sandbox.run("resume", "pi", "--worktree", fake=True)
+    assert again.returncode == 0 and again.stdout.splitlines()[-1] == str(place), again.stderr
+
+
+def test_without_tmux_nothing_is_detached(sandbox: Any) -> None:
+    sandbox.agent("touch started")
+    done = sandbox.run("launch", "pi", "--detach", fake=True, env={"PATH": str(sandbox.bin)})
+    assert done.returncode == 6 and "tmux" in done.stderr
+    assert not (sandbox.project / "started").exists()
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_detached_in_tmux(sandbox: Any) -> None:
+    sandbox.agent("env > seen; touch started; exec sleep 60")
+    sockets = sandbox.root / "t"
+    sockets.mkdir(mode=0o700)
+    env = {"TMUX_TMPDIR": str(sockets), "FT_PROBE": "x"}
+    done = sandbox.run("launch", "pi", "--detach", "-n", "far", fake=True, env=env)
+    try:
+        assert done.returncode == 0, done.stderr
+        sandbox.wait_for(sandbox.project / "started")
+        (session,) = listed(sandbox)
+        assert (session["name"], session["status"]) == ("far", "detached")
+        assert session["runs"][0]["tmux"] == f"ft-{session['id']}"
+        assert "FT_DETACHED_SESSION" not in (sandbox.project / "seen").read_text()
+        named = subprocess.run(["tmux", "ls", "-F", "#S"], env={**sandbox.env, **env}, capture_output=True, text=True)
+        assert named.stdout.split() == [f"ft-{session['id']}"]
+        assert sandbox.run("sessions", "stop", "far", env=env).returncode == 0
+        assert not list(sandbox.runtime.glob("detach-*"))
+    finally:
+        subprocess.run(["tmux", "kill-server"], env={**sandbox.env, **env}, capture_output=True)
+
+
+def test_the_engine_can_end_with_the_last_session(sandbox: Any) -> None:
+    sandbox.agent("exit 0")
+    assert sandbox.run("launch", "pi", "--stop-engine", "exit", fake=True).returncode == 0
+    assert not (sandbox.runtime / "engine.json").exists() or sandbox.run("engine", "status").returncode == 3
+
+
+def test_the_receipt_gives_the_price_somewhere_else(sandbox: Any) -> None:
+    sandbox.agent("exit 0")
+    env = {"FT_PRICE_INPUT": "3000000", "FT_PRICE_CACHED": "1000000", "FT_PRICE_OUTPUT": "2000000"}
+    done = sandbox.run("launch", "pi", fake=True, env=env)
+    assert "at your reference price: 380.00" in done.stderr  # 80 new at 3, 120 cached at 1, 10 out at 2
+    (session,) = listed(sandbox)
+    assert session["stats"]["price"] == 380.0 and session["stats"]["energy_j"] is None
+
+
+def test_the_strongest_source_of_an_id_stays() -> None:
+    first = link("a", "scanned", "2026-01-01T00:00:00Z")
+    links = merge(
+        [first], [link("a", "assigned", "2026-01-01T00:00:01Z"), link("b", "observed", "2026-01-01T00:00:05Z")]
+    )
+    assert [(one["id"], one["source"], one["ended_by"]) for one in links] == [
+        ("a", "assigned", "clear"),
+        ("b", "observed", None),
+    ]
+    assert continued({"name": "n", "harness": links}) == "b"
+    child = link("c", "observed", "2026-01-01T00:00:09Z", parent="b")
+    assert continued({"name": "n", "harness": merge(links, [child])}) == "b"
+
+
+def test_only_the_launch_window_is_scanned(tmp_path: Path) -> None:
+    start = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    folder = tmp_path / ".codex" / "sessions" / "2026" / "01" / "01"
+    folder.mkdir(parents=True)
+
+    def rollout(name: str, minute: int, cwd: str = "/p", provider: str = "ft") -> None:
+        meta = {"id": name, "cwd": cwd, "timestamp": f"2026-01-01T12:{minute:02}:00.000Z", "model_provider": provider}
+        (folder / f"rollout-x-{name}.jsonl").write_text(json.dumps({"type": "session_meta", "payload": meta}) + "\n")
+
+    for name, minute, cwd, provider in (
+        ("in", 5, "/p", "ft"),
+        ("late", 30, "/p", "ft"),
+        ("other", 5, "/q", "ft"),
+        ("cloud", 5, "/p", "openai"),
+    ):
+        rollout(name, minute, cwd, provider)
+    (folder / "rollout-x-broken.jsonl").write_bytes(b"\xff\xfe{")
+    found = scan("codex", {}, tmp_path, Path("/p"), start, start + timedelta(minutes=10))
+    assert [(one["id"], one["confidence"]) for one in found] == [("in", "likely")]
+    rollout("twin", 6)
+    found = scan("codex", {}, tmp_path, Path("/p"), start, start + timedelta(minutes=10))
+    assert {one["confidence"] for one in found} == {"ambiguous"}
+    with pytest.raises(Exception, match="any of these"):
+        continued({"name": "n", "harness": found})
+    assert continued({"name": "n", "harness": found}, "tw") == "twin"
+
+
+def test_a_folder_is_known_by_what_a_rename_keeps(tmp_path: Path) -> None:
+    (tmp_path / "a" / ".git").mkdir(parents=True)
+    before = folder_identity(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert folder_identity(tmp_path / "b") == before != folder_identity(tmp_path)
+    assert folder_identity(tmp_path / "a") is None
