@@ -110,7 +110,7 @@ def _dispatch(arguments: list[str]) -> int:
         if not rest or rest == ["all"]:
             print(help_text(everything=bool(rest)), end="")
             return 0
-        name, rest = rest[0], ["--help"]
+        name, rest = rest[0], [*rest[1:], "--help"]
     if name not in command_index.names():
         near = command_index.nearest(name)
         hint = f"Did you mean: ft {near}" if near else "ft help all lists the commands."

@@ -74,15 +74,35 @@ def build_parser(name: str, common: Globals = Globals(), forwarded: bool = False
     """The command's own parser. `forwarded`: its help is answered by what knows the flags of the action."""
     module = importlib.import_module(command_index.module_of(name))
     parser = Parser(prog=f"ft {name}", description=command_index.help_line(name) + ".", add_help=not forwarded)
-    group = parser.add_argument_group("common")
-    group.add_argument("--debug", action="store_true", default=common.debug, help="show the trace of an error")
-    group.add_argument(
-        "--color", choices=["auto", "always", "never"], default=common.colour, help="colours (default auto)"
-    )
-    group.add_argument("--no-color", dest="color", action="store_const", const="never", help="as --color never")
-    group.add_argument("--no-input", action="store_true", default=common.no_input, help="never ask (as when CI is set)")
+    _add_common(parser.add_argument_group("common"), common)
     module.configure(parser)
+    for inner in list(parsers_below(parser))[1:]:
+        _add_common(inner.add_argument_group("common"), None)
     return parser
+
+
+def _add_common(group: argparse._ArgumentGroup, given: Globals | None) -> None:
+    """`given`: what stood before the command; None leaves alone what stood before the action."""
+
+    def default(value: Any) -> Any:
+        return argparse.SUPPRESS if given is None else value
+
+    known = given or Globals()
+    group.add_argument("--debug", action="store_true", default=default(known.debug), help="show the trace of an error")
+    group.add_argument(
+        "--color", choices=["auto", "always", "never"], default=default(known.colour), help="colours (default auto)"
+    )
+    group.add_argument(
+        "--no-color",
+        dest="color",
+        action="store_const",
+        const="never",
+        default=default(known.colour),
+        help="as --color never",
+    )
+    group.add_argument(
+        "--no-input", action="store_true", default=default(known.no_input), help="never ask (as when CI is set)"
+    )
 
 
 def run_command(name: str, arguments: list[str], common: Globals) -> int:
@@ -109,7 +129,7 @@ def run_command(name: str, arguments: list[str], common: Globals) -> int:
     return int(module.run(args, context))
 
 
-NO_VARIABLE = frozenset({"--help", "--debug", "--color", "--no-color", "--yes", "--force", "--home"})
+NO_VARIABLE = frozenset({"--help", "--debug", "--color", "--no-color", "--no-input", "--yes", "--force", "--home"})
 
 
 def variable_of(action: argparse.Action) -> str | None:

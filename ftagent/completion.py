@@ -95,7 +95,7 @@ _ft_values() {
 }
 _ft_of_kind() {
   case $1 in
-    =*) printf '%s\n' ${1#=} ;;
+    '='*) printf '%s\n' ${1#=} ;;
     files) compgen -f -- "$2" ;;
     dirs) compgen -d -- "$2" ;;
     value|'') ;;
@@ -168,7 +168,7 @@ _ft_of_kind() {
   local -a lines described
   local line
   case $1 in
-    =*) compadd -- ${=1#=} ;;
+    '='*) compadd -- ${=1#=} ;;
     files) _files ;;
     dirs) _files -/ ;;
     value|'') ;;
@@ -251,7 +251,8 @@ function __ft_command
     string join ' ' -- $command
 end
 function __ft_at
-    test (__ft_command) = "$argv[1]"
+    set -l at (__ft_command)
+    test "$at" = "$argv[1]"
 end
 function __ft_values
     command ft completion --values $argv[1] 2>/dev/null

@@ -16,13 +16,13 @@ from engine.errors import BadRequest, FtError, NotFound, WeightsError
 from engine.weights import fit, making
 from engine.weights.manifest import load_manifest, verify
 from engine.weights.show import file_size_text, print_json, progress_line, summary
-from engine.weights.store import PULLABLE, check_folder, find_model, model_names
+from engine.weights.store import PULLABLE, InUse, check_folder, find_model, model_names
 
-_EXIT_FAILED, _EXIT_USAGE, _EXIT_ABSENT, _EXIT_SIGNAL = 1, 2, 3, 128
+_EXIT_FAILED, _EXIT_USAGE, _EXIT_ABSENT, _EXIT_LATER, _EXIT_SIGNAL = 1, 2, 3, 75, 128
 
 
 def main(argv: list[str]) -> int:
-    """Run one subcommand and return its exit code: 0 done, 1 failed, 2 usage, 3 no such model or source, 128 + signal when
+    """Run one subcommand and return its exit code: 0 done, 1 failed, 2 usage, 3 no such model or source, 75 another process is at it, 128 + signal when
     stopped. Whatever ends it, nothing half-made is left under a model's name."""
     try:
         args = _parser().parse_args(argv)
@@ -40,6 +40,8 @@ def _run(args: argparse.Namespace) -> int:
         _report(error, args.json)
         if isinstance(error, NotFound):
             return _EXIT_ABSENT
+        if isinstance(error, InUse):
+            return _EXIT_LATER
         return _EXIT_USAGE if isinstance(error, BadRequest) else _EXIT_FAILED
     except OSError as error:
         _report(

@@ -35,6 +35,7 @@ from engine.weights.scatter import ScatterWriter, Sums
 from engine.weights.shapes import dense_shapes
 from engine.weights.sizes import built_shape, expert_shape_of
 from engine.weights.space import require_space
+from engine.weights.store import InUse
 from engine.weights.writer import staged
 
 _JOURNAL = "pull.json"
@@ -237,7 +238,7 @@ def _workplace(folder: Path, say: Callable[[str], None]) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise WeightsError(f"{folder} is in use: another ft models pull runs.", "Wait for it to end.") from None
+            raise InUse(f"{folder} is in use: another ft models pull runs.", "Wait for it to end.") from None
         try:
             yield folder
         except BaseException:

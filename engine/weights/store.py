@@ -6,12 +6,18 @@ import re
 import stat
 from pathlib import Path
 
-from engine.errors import BadRequest, NotFound
+from engine.errors import BadRequest, NotFound, WeightsError
 from engine.weights.manifest import MANIFEST_FILE
 
 PULLABLE = ("smollm2-moe",)
 _LONGEST = 200  # so that file names made of it stay below the 255 bytes of file systems
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
+
+
+class InUse(WeightsError):
+    """Another process is at it: try again later."""
+
+    code = "FT-E0575 in-use"
 
 
 def check_folder(models_dir: Path) -> None:

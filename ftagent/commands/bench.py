@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             "",
         ]
     )
-    parser.add_argument("what", choices=tuple(BENCHMARKS), metavar="NAME")
+    parser.add_argument("what", choices=tuple(BENCHMARKS), metavar="NAME", help="the benchmark")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:

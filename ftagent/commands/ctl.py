@@ -40,10 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("draft", "a declaration drafted from what a session's client was seen to do"),
     ):
         action = actions.add_parser(name, help=about, description=about.capitalize() + ".")
-        action.add_argument("--json", action="store_true")
+        action.add_argument("--json", action="store_true", help="as one JSON document")
         if name == "requests":
             action.add_argument("--session", metavar="ID", help="of one session")
-            action.add_argument("-n", "--lines", type=int, default=20, metavar="N")
+            action.add_argument("-n", "--lines", type=int, default=20, metavar="N", help="at most so many (default 20)")
         if name in ("explain", "draft"):
             action.add_argument("session", nargs="?", metavar="SESSION", help="default: the one used last")
         if name == "explain":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from ftagent.checks import run_checks
+from ftagent.checks import run_checks, run_probe
 from ftagent.context import Context
+from ftagent.errors import UsageError
 from ftagent.output import print_json
 
 _COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "red", "SKIP": "dim"}
@@ -13,13 +14,20 @@ _COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "red", "SKIP": "dim"}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="NAME", help="only this agent, and it must be there")
+    parser.add_argument(
+        "--probe", action="store_true", help="start the agent for some seconds and compare what it sends with its card"
+    )
     parser.add_argument("--strict", action="store_true", help="warnings count as failures")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="as one JSON document")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """0 all good (warnings too), 1 at least one failure."""
+    if args.probe and args.agent is None:
+        raise UsageError("--probe starts one agent.", "Say which: ft doctor --agent NAME --probe")
     checks = list(run_checks(context, args.agent))
+    if args.probe:
+        checks += run_probe(context, args.agent)
     if args.json:
         print_json({"schema": "ft.doctor/1", "checks": [check.json() for check in checks]})
     else:

@@ -30,21 +30,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         action = actions.add_parser(name, help=about, description=about + ".")
         if name in ("status", "plan", "start", "restart"):
-            action.add_argument("--json", action="store_true")
+            action.add_argument("--json", action="store_true", help="as one JSON document")
         if name in ("start", "restart", "plan", "unit"):
-            action.add_argument("-m", "--model", metavar="ID")
+            action.add_argument("-m", "--model", metavar="ID", help="default: the configured model")
             add_engine_flags(action)
         if name in ("start", "restart"):
-            action.add_argument("--no-wait", action="store_true")
+            action.add_argument("--no-wait", action="store_true", help="return while it still loads")
             action.add_argument("--dry-run", action="store_true", help="say what would be started")
         if name in ("start", "restart", "wait"):
             action.add_argument(
                 "--wait", "--timeout", dest="wait", metavar="S", help="give up after S seconds without progress"
             )
-            action.add_argument("-q", "--quiet", action="store_true")
+            action.add_argument("-q", "--quiet", action="store_true", help="say nothing but results and errors")
         if name == "logs":
-            action.add_argument("-f", "--follow", action="store_true")
-            action.add_argument("-n", "--lines", type=int, default=200, metavar="N")
+            action.add_argument("-f", "--follow", action="store_true", help="go on with what is added")
+            action.add_argument(
+                "-n", "--lines", type=int, default=200, metavar="N", help="at most so many (default 200)"
+            )
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -155,7 +157,7 @@ def _logs(args: argparse.Namespace, context: Context) -> int:
         raise NotHere("There is no engine log yet.", "ft engine start")
     tail = log_tail(log, max(0, args.lines)) if args.lines > 0 else ""
     if tail:
-        print(tail)
+        print(tail, flush=True)
     if args.follow:
         _follow(log)
     return 0
@@ -177,8 +179,6 @@ def _follow(log: Path) -> None:
                 file = target.open(encoding="utf-8", errors="replace")
             else:
                 time.sleep(0.2)
-    except KeyboardInterrupt:
-        return
     finally:
         file.close()
 

@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  ft models import ./checkpoint --name mine    convert a safetensors folder or a GGUF file\n"
         "  ft models convert mine mine-q4 --format q4_0\n"
     )
-    parser.add_argument("action", choices=ACTIONS)
+    parser.add_argument("action", choices=ACTIONS, help="what to do")
     parser.add_argument("--models-dir", metavar="DIR", help="default: ft's own data folder")
 
 

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", metavar="URL", help="an engine that runs elsewhere")
     parser.add_argument("--force", action="store_true", help="go on where a check refuses")
     parser.add_argument("--json", action="store_true", help="one JSON document with the answer and its usage")
-    parser.add_argument("-q", "--quiet", action="store_true")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but results and errors")
     parser.add_argument("-v", "--verbose", action="store_true", help="tokens and times after each answer")
 
 

@@ -11,7 +11,7 @@ from ftagent.output import print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="as one JSON document")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:

@@ -131,6 +131,12 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
             continue
 
 
+@pytest.fixture(scope="session")
+def make_sandbox() -> type[Sandbox]:
+    """For tests that share one; no engine may be started in it."""
+    return Sandbox
+
+
 @pytest.fixture
 def pulled(sandbox: Sandbox) -> None:
     """The default model is there."""
