@@ -21,7 +21,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--filter", metavar="KEY=VALUE", action="append", default=[], help="only these: " + ", ".join(FILTERS)
     )
     parser.add_argument("--no-trunc", action="store_true", help="long names whole")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="as one JSON document")
 
 
 def list_sessions(args: argparse.Namespace, context: Context) -> int:

@@ -42,14 +42,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     names = "ls|show|attach|resume|rename|stop|rm|prune|logs|path"
     actions = parser.add_subparsers(dest="action", required=True, metavar=names)
     add_flags(actions.add_parser("ls", help="list them", description="List sessions."))
-    _of_one(actions, "show", "everything known of one").add_argument("--json", action="store_true")
+    _of_one(actions, "show", "everything known of one").add_argument(
+        "--json", action="store_true", help="as one JSON document"
+    )
     _of_one(actions, "attach", "to one that runs detached")
     resume.configure(actions.add_parser("resume", help="go on with one", description="Go on with an earlier session."))
-    _of_one(actions, "rename", "give one another name").add_argument("name")
+    _of_one(actions, "rename", "give one another name").add_argument("name", help="the new name, unique in the project")
     stop = _of_one(actions, "stop", "end the agent of one")
-    stop.add_argument("--dry-run", action="store_true")
+    stop.add_argument("--dry-run", action="store_true", help="say what would happen, change nothing")
     remove = _of_one(actions, "rm", "remove our record of one; the agent's own files stay")
-    remove.add_argument("--dry-run", action="store_true")
+    remove.add_argument("--dry-run", action="store_true", help="say what would happen, change nothing")
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
     prune = actions.add_parser("prune", help="remove records of sessions that ended long ago")
     prune.add_argument(
@@ -57,8 +59,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     prune.add_argument("-y", "--yes", action="store_true", help="remove them; without it they are only shown")
     prune.add_argument("--dry-run", action="store_true", help="only show them")
-    prune.add_argument("--json", action="store_true")
-    _of_one(actions, "logs", "what happened in one").add_argument("--json", action="store_true")
+    prune.add_argument("--json", action="store_true", help="as one JSON document")
+    _of_one(actions, "logs", "what happened in one").add_argument(
+        "--json", action="store_true", help="as one JSON document"
+    )
     _of_one(actions, "path", "the folder of one")
 
 
