@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping, Sequence
 
 from ftagent.launch.plan import Plan
 
@@ -19,13 +20,15 @@ def render_environment(plan: Plan, shell: str, secrets: bool) -> str:
         argv = [plan.masked(word) for word in argv]
     if shell == "json":
         return json.dumps({"set": values, "unset": plan.removed_variables, "argv": argv}, ensure_ascii=False) + "\n"
+    command = " ".join(map(_fish, argv)) if shell == "fish" else shlex.join(argv)
+    return "\n".join([*render_variables(values, plan.removed_variables, shell), "# then: " + command]) + "\n"
+
+
+def render_variables(values: Mapping[str, str], removed: Sequence[str], shell: str) -> list[str]:
+    """The lines that a shell, sh or fish, evaluates."""
     if shell == "fish":
-        lines = [f"set -gx {name} {_fish(value)}" for name, value in values.items()]
-        lines += [f"set -e {name}" for name in plan.removed_variables]
-        return "\n".join([*lines, "# then: " + " ".join(map(_fish, argv))]) + "\n"
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
-    lines += [f"unset {name}" for name in plan.removed_variables]
-    return "\n".join([*lines, "# then: " + shlex.join(argv)]) + "\n"
+        return [f"set -gx {n} {_fish(v)}" for n, v in values.items()] + [f"set -e {n}" for n in removed]
+    return [f"export {n}={shlex.quote(v)}" for n, v in values.items()] + [f"unset {n}" for n in removed]
 
 
 def _fish(value: str) -> str:

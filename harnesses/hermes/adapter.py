@@ -1,0 +1,90 @@
+"""Hermes: a folder of its own per launch (HERMES_HOME), with this engine for the agent and for each of its side requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harnesses import flags
+from harnesses.contract import HarnessError, Injection, LaunchContext, PlannedFile
+from harnesses.launchdata import check_window, environment, read_launch
+
+LAUNCH = read_launch(Path(__file__).parent)
+AUXILIARY: Sequence[str] = LAUNCH.raw["auxiliary"]
+COPIED: Sequence[str] = LAUNCH.raw["copied"]
+
+
+class HermesAdapter:
+    name = "hermes"
+    title = LAUNCH.title
+    executables: Sequence[str] = ("hermes",)
+    install_hint = "pip install hermes-agent, in an environment of its own"
+    version_args: Sequence[str] = ()  # `hermes --version` asks the package index for a newer one
+
+    def reads(self, context: LaunchContext) -> list[Path]:
+        return [_user_folder(context) / name for name in COPIED]
+
+    def inject(self, context: LaunchContext) -> Injection:
+        flags.refuse_redirection(LAUNCH, context.args)
+        _refuse_other_model(context)
+        own, user = context.state_dir / "hermes", _user_folder(context)
+        config = json.dumps(_config(context), indent=2) + "\n"  # which is YAML too
+        return Injection(
+            argv=list(context.args),
+            env=environment(LAUNCH, context),
+            files=[
+                PlannedFile(own / "config.yaml", config, "the configuration of this launch, with this engine only"),
+                PlannedFile(own / ".update_check", _no_update(context), "no version check over the network"),
+                *(
+                    PlannedFile(own / name, context.files[str(user / name)], "as in your own folder")
+                    for name in COPIED
+                    if context.files.get(str(user / name))
+                ),
+            ],
+            warnings=check_window(LAUNCH, context),
+            watchdog_s=float(context.silence_limit_s),
+            watchdog_default_s=LAUNCH.watchdog_default_s,
+        )
+
+
+def _config(context: LaunchContext) -> dict[str, Any]:
+    endpoint = {"provider": "custom", "base_url": f"{context.base_url}/v1", "api_key": context.token}
+    aside = {**endpoint, "model": context.model, "timeout": context.silence_limit_s}
+    return {
+        "model": {
+            **endpoint,
+            "default": context.model,
+            "api_mode": "chat_completions",
+            "context_length": context.window_tokens,
+            "max_tokens": context.max_output_tokens,
+        },
+        "fallback_providers": [],
+        "auxiliary": {name: aside for name in AUXILIARY},
+        "delegation": {**endpoint, "model": context.model},
+        "security": {"tirith_enabled": False, "allow_lazy_installs": False},  # nothing is downloaded behind your back
+        "lsp": {"install_strategy": "manual"},
+    }
+
+
+def _no_update(context: LaunchContext) -> str:
+    """The answer of a version check, as Hermes keeps it, that does not get old."""
+    known = context.version or LAUNCH.raw["checked_version"]
+    return json.dumps({"ts": 4_102_444_800, "rev": None, "ver": known, "behind": 0}) + "\n"
+
+
+def _refuse_other_model(context: LaunchContext) -> None:
+    model = flags.value_of(context.args, "--model", "-m")
+    if model is not None and model != context.model:
+        raise HarnessError(
+            f"--model {model} is not the model of this engine.", f"Leave it out, or say {context.model}."
+        )
+
+
+def _user_folder(context: LaunchContext) -> Path:
+    given = context.env.get("HERMES_HOME")
+    return Path(given).expanduser() if given else context.home / ".hermes"
+
+
+ADAPTER = HermesAdapter()
