@@ -173,8 +173,8 @@ async def _serve(front: Front, sock: socket.socket) -> int:
     finally:
         failing.cancel()
         stopping.cancel()
-        await front.close()
         front.forecast.write()
+        await front.close()
         await asyncio.wait({supervising}, timeout=1.0)
     if failing.done() and not failing.cancelled() and failing.result():
         return 5
