@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from ftagent import harness_loader, port_owner
@@ -13,9 +14,17 @@ from ftagent.config import Settings
 from ftagent.context import Context
 from ftagent.engine_report import describe, engine_report
 from ftagent.errors import FtError
+from ftagent.launch.environment import PROXIES, looks_like_credential
 from ftagent.launch.find import agent_path, cached_version, find_executable, in_range
 from ftagent.models import DEFAULT_MODEL, find_model, installed
 from ftagent.running_engine import find_engine
+
+MANAGED_SETTINGS = (
+    "/etc/claude-code/managed-settings.json",
+    "/Library/Application Support/ClaudeCode/managed-settings.json",
+    "/etc/codex/managed_config.toml",
+    "/etc/opencode/opencode.json",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,8 @@ def run_checks(context: Context, agent: str | None) -> Iterator[Check]:
     settings, settings_check = _settings(context)
     yield settings_check
     yield from _folders(context)
+    yield from _network(context)
+    yield from _managed(context)
     if settings is not None:
         yield _models(context, settings)
         yield _engine(context, settings)
@@ -43,6 +54,42 @@ def run_checks(context: Context, agent: str | None) -> Iterator[Check]:
             yield Check(id_, "SKIP", "not looked at: the settings cannot be read")
     for name in [agent] if agent else harness_loader.names():
         yield _agent(name, context, required=agent is not None)
+
+
+def run_probe(context: Context, agent: str) -> list[Check]:
+    """Starts the agent. An assumption that does not hold is a warning: the launch may still work."""
+    from ftagent.launch.probe import probe
+
+    harness = harness_loader.load(agent)
+    adapter = harness.adapter
+    if "card" not in harness.declaration:
+        return [Check("probe", "SKIP", f"{adapter.title} has no card")]
+    executable = find_executable(adapter.executables, agent_path(context.env, context.paths)).require(
+        adapter.title, adapter.install_hint
+    )
+    version = cached_version(executable, context.paths)
+    status = {True: "OK", False: "WARN", None: "SKIP"}
+    return [
+        Check(f"probe {found.name}", status[found.holds], found.text)
+        for found in probe(harness, executable, version, context.env)
+    ]
+
+
+def _network(context: Context) -> Iterator[Check]:
+    proxies = [name for name in context.env if name.lower() in PROXIES[:3] and context.env[name]]
+    if proxies:
+        text = f"{', '.join(sorted(proxies))} set; requests to this machine go past it in a launch"
+        yield Check("proxy", "OK", text)
+    keys = sorted(name for name, value in context.env.items() if looks_like_credential(name, value))
+    if keys:
+        shown = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
+        yield Check("credentials", "OK", f"{shown}: in your shell, taken out of every launch")
+
+
+def _managed(context: Context) -> Iterator[Check]:
+    for name in MANAGED_SETTINGS:
+        if Path(name).exists():
+            yield Check("managed settings", "WARN", f"{name} beats every launch", "ft launch claude --dry-run")
 
 
 def _settings(context: Context) -> tuple[Settings | None, Check]:

@@ -33,6 +33,7 @@ class Run:
     session: dict[str, Any]  # what the engine knows of it, after its end
     lookups: list[str]  # names that were looked up, besides localhost
     no_routes: int  # packets that had nowhere to go
+    secrets: list[str]  # those of `Rig.secrets` that were seen in a packet, to our engine or anybody
 
     def __str__(self) -> str:
         return f"exit code {self.code} after {self.wall_s} s\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
@@ -43,6 +44,7 @@ class Rig:
         self.folder = folder
         self.home = folder / "home"
         self.project = folder / "project"
+        self.secrets: list[str] = []
         self.home.mkdir()
         self.project.mkdir()
         (self.project / "calc.py").write_text(CALC)
@@ -81,7 +83,7 @@ class Rig:
     def run(self, *commands: list[str], timeout_s: float) -> dict[str, Any]:
         """Runs commands in the namespace and gives inside.py's report."""
         report, spec_path = self.folder / "report.json", self.folder / "spec.json"
-        spec = {"cwd": str(self.project), "env": self.env, "report": str(report)}
+        spec = {"cwd": str(self.project), "env": self.env, "report": str(report), "secrets": self.secrets}
         spec["commands"] = [{"argv": command, "timeout_s": timeout_s} for command in commands]
         spec_path.write_text(json.dumps(spec))
         user = ("-r",) if os.geteuid() != 0 else ()
@@ -125,6 +127,7 @@ class Rig:
             session=json.loads(explained["stdout"])["session"] if explained["code"] == 0 else {},
             lookups=[name for name in seen["names"] if name != "localhost"],
             no_routes=seen["no_routes"],
+            secrets=seen["secrets"],
         )
 
     def _engine_log(self) -> str:

@@ -28,9 +28,16 @@ def main() -> None:
     report_path = Path(spec["report"])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     names = _start_resolver(report_path.parent / "resolv.conf")
+    seen = _watch_for([secret.encode() for secret in spec.get("secrets", [])])
     before = _no_routes()
     results = [_run(command, spec) for command in spec["commands"]]
-    report = {"results": results, "names": sorted(set(names)), "no_routes": _no_routes() - before}
+    time.sleep(0.1)  # packets on their way to the watcher
+    report = {
+        "results": results,
+        "names": sorted(set(names)),
+        "no_routes": _no_routes() - before,
+        "secrets": sorted(set(seen)),
+    }
     report_path.write_text(json.dumps(report))
 
 
@@ -74,6 +81,23 @@ def _start_resolver(resolv_conf: Path) -> list[str]:
     names: list[str] = []
     threading.Thread(target=_answer, args=(server, names), daemon=True).start()
     return names
+
+
+def _watch_for(secrets: list[bytes]) -> list[str]:
+    """Looks at every packet on loopback and returns the list it fills with those of `secrets` that it saw."""
+    everything = socket.htons(3)
+    tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, everything)
+    tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+    tap.bind(("lo", 0))
+    seen: list[str] = []
+    threading.Thread(target=_look, args=(tap, secrets, seen), daemon=True).start()
+    return seen
+
+
+def _look(tap: socket.socket, secrets: list[bytes], seen: list[str]) -> None:
+    while True:
+        packet = tap.recv(1 << 17)
+        seen += [secret.decode() for secret in secrets if secret in packet]
 
 
 def _answer(server: socket.socket, names: list[str]) -> None:

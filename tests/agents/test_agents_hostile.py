@@ -20,6 +20,12 @@ SWITCHES = {
     "CLAUDE_CODE_USE_BEDROCK": "1",
     "ANTHROPIC_BASE_URL": "https://shell.example.com",
     "OPENAI_BASE_URL": "https://shell.example.com/v1",
+    "CLAUDE_CODE_USE_FOUNDRY": "1",
+    "CODEX_API_KEY": "sk-real",
+    "OPENCODE_AUTH_CONTENT": json.dumps({"anthropic": {"type": "api", "key": "sk-real"}}),
+    "OPENCLAW_GATEWAY_URL": "ws://shell.example.com",
+    "HTTPS_PROXY": "http://proxy.example.com:3128",
+    "http_proxy": "http://proxy.example.com:3128",
 }
 
 
@@ -94,12 +100,29 @@ HOMES: dict[str, dict[str, str]] = {
         ),
     },
 }
+OPENCLAW = {
+    ".openclaw/openclaw.json": json.dumps(
+        {
+            "models": {"providers": {"paid": {"baseUrl": "https://user.example.com/v1", "apiKey": "sk-real"}}},
+            "agents": {"defaults": {"model": {"primary": "paid/x", "fallbacks": ["paid/y", "anthropic/claude-opus"]}}},
+        }
+    ),
+    ".claude/.credentials.json": HOMES["claude"][".claude/.credentials.json"],
+    ".codex/auth.json": HOMES["codex"][".codex/auth.json"],
+}
 ARGS = {
     "claude": ("-p", "Say it.", "--allowedTools", "Bash"),
     "codex": ("exec", "-s", "danger-full-access", "Say it."),
     "opencode": ("run", "Say it."),
     "pi": ("-p", "Say it."),
 }
+CONTINUE = {
+    "claude": ("-p", "Again.", "--continue", "--allowedTools", "Bash"),
+    "codex": ("exec", "-s", "danger-full-access", "resume", "--last", "Again."),
+    "opencode": ("run", "--continue", "Again."),
+    "pi": ("--continue", "-p", "Again."),
+}
+CONVERSATIONS = {"claude": ".claude/projects", "pi": ".pi/agent/sessions"}  # below the home, as text
 
 
 @pytest.mark.timeout(300)
@@ -109,6 +132,7 @@ def test_nothing_goes_elsewhere(rig: Any, agent: str) -> None:
     for path, text in HOMES[agent].items():
         rig.keep(path, text)
     rig.env.update({name: "sk-real" for name in KEYS}, **SWITCHES)
+    rig.secrets = ["sk-real", "sk-ant-oat01-x", _vendor_token()]
     look = f"env > {rig.project}/env.txt"
     turns = [{"blocks": [{"tool": "bash", "args": {"command": look}}]}, {"blocks": [{"text": ANSWER}]}]
     run = rig.launch(
@@ -118,11 +142,66 @@ def test_nothing_goes_elsewhere(rig: Any, agent: str) -> None:
     assert ANSWER in run.stdout, run
     assert [request["end"] for request in run.requests if not request["side"]] == ["tool_use", "stop"], run
     assert (run.lookups, run.no_routes) == ([], 0), "something tried to leave this machine"
+    assert run.secrets == [], "a real key was sent, if only to our engine"
     assert "sk-real" not in (rig.project / "env.txt").read_text(), "the agent's own commands saw a key"
     assert not list(rig.folder.rglob("helper-ran"))
+    _assert_unchanged(rig, HOMES[agent])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("agent", [pytest.param(n, marks=() if n == "pi" else pytest.mark.slow) for n in HOMES])
+def test_case_3_a_conversation_that_pins_a_paid_model(rig: Any, agent: str) -> None:
+    """It is continued on our engine, through the agent's own arguments, and says afterwards what it said before."""
+    rig.install(agent)
     for path, text in HOMES[agent].items():
+        rig.keep(path, text)
+    rig.env.update({name: "sk-real" for name in KEYS}, **SWITCHES)
+    rig.secrets = ["sk-real", "sk-ant-oat01-x", _vendor_token()]
+    script = {"turns": [{"blocks": [{"text": ANSWER}]}] * 2, "side": "A title"}
+    first = rig.launch(agent, *ARGS[agent], model="tiny-hybrid", timeout_s=120, script=script)
+    assert first.code == 0, first
+    pinned = {}
+    if agent in CONVERSATIONS:
+        for file in (rig.home / CONVERSATIONS[agent]).rglob("*.jsonl"):
+            text = file.read_text().replace('"ft"', '"anthropic"').replace("tiny-hybrid", "claude-opus-4-7")
+            file.write_text(text)
+            pinned[file] = text
+        assert any("claude-opus-4-7" in text for text in pinned.values())
+    run = rig.launch(agent, *CONTINUE[agent], model="tiny-hybrid", timeout_s=120, script=script)
+    assert run.code == 0 and ANSWER in run.stdout, run
+    assert [request["end"] for request in run.requests if not request["side"]] == ["stop"], run
+    assert (run.lookups, run.no_routes, run.secrets) == ([], 0, []), "something tried to leave this machine"
+    assert all(file.read_text().startswith(text) for file, text in pinned.items()), "what was said was rewritten"
+    _assert_unchanged(rig, HOMES[agent])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+def test_case_4_paid_fallbacks_stay_unused_when_the_engine_fails(rig: Any) -> None:
+    rig.install("openclaw")
+    for path, text in OPENCLAW.items():
+        rig.keep(path, text)
+    rig.env.update({name: "sk-real" for name in KEYS}, **SWITCHES)
+    rig.secrets = ["sk-real", "sk-ant-oat01-x", _vendor_token()]
+    args = ("agent", "--agent", "main", "--message", "Say it.")
+    run = rig.launch("openclaw", *args, model="tiny-hybrid", timeout_s=280, script={"turns": []})
+    assert run.requests and all(request["error"] for request in run.requests), run
+    assert (run.lookups, run.no_routes, run.secrets) == ([], 0, []), "a fallback was tried"
+    assert "anthropic/claude-opus" in run.stderr and "paid/y" in run.stderr, "the fallbacks were not named"
+    _assert_unchanged(rig, OPENCLAW)
+
+
+def _assert_unchanged(rig: Any, files: dict[str, str]) -> None:
+    for path, text in files.items():
         place: Path = rig.project / path[8:] if path.startswith("project/") else rig.home / path
         assert place.read_text() == text, f"{path} was changed"
+
+
+def test_the_watcher_sees_what_is_sent(rig: Any) -> None:
+    rig.secrets = ["sk-real", "sk-other"]
+    send = "import socket; s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); "
+    report = rig.run(["python3", "-c", send + "c.sendall(b'x-api-key: sk-real')"], timeout_s=10)
+    assert report["secrets"] == ["sk-real"]
 
 
 def test_the_namespace_notices_who_tries(rig: Any) -> None:
