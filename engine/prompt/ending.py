@@ -39,8 +39,9 @@ def _end_text(matcher: LLMatcher, tokenizer: LLTokenizer, control: Sequence[int]
     """Tokens that end the free text the matcher is in; empty when none of `ends` does or a control token already may."""
     if any(_may(bytes(matcher.compute_bitmask()), token) for token in control):
         return []
-    for end in ends:
-        copy, way = matcher.deep_copy(), list[int](tokenizer.tokenize_str(end))
+    # A part of an end may stand there already.
+    for tail in (end[start:] for end in ends for start in reversed(range(len(end)))):
+        copy, way = matcher.deep_copy(), list[int](tokenizer.tokenize_str(tail))
         if copy.try_consume_tokens(way) != len(way):
             continue
         mask = bytes(copy.compute_bitmask())

@@ -120,7 +120,7 @@ class ChatTemplate:
 
     def _shows(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> bool:
         try:
-            return _PROBE in self.render(messages, tools)
+            return _PROBE in self.render(messages, tools, options={"enable_thinking": True, "thinking": True})
         except BadRequest:
             return False
 

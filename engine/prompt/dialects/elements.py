@@ -2,7 +2,8 @@
 are, everything else as JSON.
 
 A value's type is what its tag says where the syntax has that, else what the tool declares; without a declaration only objects and
-lists are taken for JSON. A parameter that comes twice, a tag that is damaged, a value that is not of its tag's type: no call.
+lists are taken for JSON. A parameter that comes twice, a tag that is damaged, a value that is
+not of its tag's type: no call.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Elements(Tagged):
             for plain, written in self.escapes.items():
                 key = key.replace(written, plain)
             read = self.value(value, kind, schemas.get(key))
-            if key in arguments or read is _NOTHING:
+            if key in arguments or _swallowed(value, scan.first, scan.close) or read is _NOTHING:
                 return None
             arguments[key] = read
         return [(name, arguments)]
@@ -119,9 +120,9 @@ class ElementScan:
     def __init__(self, syntax: Elements, start: int, named: bool) -> None:
         self._syntax = syntax
         self._parameter = tag_parts(syntax.parameter)
-        self._first = syntax.parameter[: syntax.parameter.index("{")]
+        self.first = syntax.parameter[: syntax.parameter.index("{")]
         self._stop = syntax.stop.removesuffix(">")
-        self._close = syntax.value_end.strip()
+        self.close = syntax.value_end.strip()
         self.position = start
         self.ended = False
         self.whole = False  # a call, from its first tag to its last
@@ -175,11 +176,11 @@ class ElementScan:
 
     def _value(self, text: str) -> bool:
         """A value ends at the closing tag that another tag of the call follows, for it may quote one."""
-        while (close := text.find(self._close, self._searched)) >= 0:
-            behind = close + len(self._close)
+        while (close := text.find(self.close, self._searched)) >= 0:
+            behind = close + len(self.close)
             while behind < len(text) and text[behind].isspace():
                 behind += 1
-            follows = (self._first, self._stop)
+            follows = (self.first, self._stop)
             if text.startswith(follows, behind):
                 value = text[self.position : close]
                 if self._syntax.lines:
@@ -187,13 +188,13 @@ class ElementScan:
                 key, kind = self._key or ("", "")
                 self.values.append((key, kind, value))
                 self._key = None
-                self.position = close + len(self._close)
+                self.position = close + len(self.close)
                 return True
             if any(tag.startswith(text[behind:]) for tag in follows):
                 self._searched = close
                 return False
             self._searched = close + 1
-        self._searched = max(self._searched, len(text) - len(self._close))
+        self._searched = max(self._searched, len(text) - len(self.close))
         return False
 
 
@@ -214,6 +215,18 @@ def tag_parts(form: str) -> list[Part]:
         else:
             parts.append(Mark.SPACE if "\n" in piece else piece)
     return parts
+
+
+def _swallowed(value: str, first: str, close: str) -> bool:
+    """Whether a value that quotes tags looks as if a damaged one had made another parameter a part of it."""
+    if first not in value:
+        return close in value and re.search(rf"{re.escape(close)}\s*[^\n]*>", value) is not None
+    depth = 0
+    for tag in re.findall(f"{re.escape(first)}|{re.escape(close)}", value):
+        depth += 1 if tag == first else -1
+        if depth < 0:
+            return True
+    return depth > 0
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Any]:

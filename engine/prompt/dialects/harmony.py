@@ -130,7 +130,9 @@ class HarmonyParser(Reader):
 
     def _call(self, body: str) -> None:
         arguments = strict_object(body if body.strip() else "{}", unique=True)
-        if arguments is None or not is_name(self._recipient):
+        tool = self._tools.get(self._recipient)
+        needed = tool is not None and bool(tool.parameters.get("required"))
+        if arguments is None or not is_name(self._recipient) or (needed and not body.strip()):
             self._say(body)
             return
         self._announce(self._recipient, arguments)

@@ -12,6 +12,8 @@ from engine.prompt.dialects.json_scan import JsonScan, strict_object
 from engine.prompt.dialects.reading import Ahead, Head, Mark, Maybe, Part, is_name
 from engine.prompt.dialects.tagged import THINK, Calls, Scan, Tagged
 
+_KEYS = {"name", "arguments", "parameters", "id", "type"}
+
 
 class Hermes(Tagged):
     name = "hermes"
@@ -46,8 +48,8 @@ class Hermes(Tagged):
 
 def named_call(data: Any, whole: bool = True) -> tuple[str, dict[str, Any]] | None:
     """The call in `{"name": …, "arguments": …}`, or None. Not `whole`: it may be cut, so that arguments must be there."""
-    if not isinstance(data, dict):
-        return None
+    if not isinstance(data, dict) or not data.keys() <= _KEYS:
+        return None  # what has another name may have been the arguments
     name, arguments = data.get("name"), data.get("arguments", data.get("parameters"))
     if arguments is None and whole:
         arguments = {}

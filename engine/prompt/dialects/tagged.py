@@ -102,6 +102,9 @@ class TaggedParser(Reader):
         if position:
             self._say(position)  # what was said decides whether the marker still counts
             return True
+        if marker in self._syntax.silent and self._prose.quoted:
+            self._say(len(marker))
+            return True
         if marker in (self._think.open, self._think.close, *self._syntax.silent):
             self._buffer = self._buffer[len(marker) :]
             self._thinking = marker == self._think.open

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -92,6 +93,102 @@ def test_every_dialect_reads_what_it_writes_however_it_is_cut(dialect: Dialect, 
         assert found == expected[1:2]
     for found in readings(dialect, written(dialect, blocks[2:3]), False, TOOLS):
         assert found == expected[2:3]
+
+
+TAGGED = [dialect for dialect in dialects().values() if dialect.name != "harmony"]  # which marks calls by their header
+NAMES = [dialect.name for dialect in TAGGED]
+ONE = ToolCall("1", "read", '{"path": "a.py"}')
+ONE_READ = ("call", "", "read", '{"path": "a.py"}')
+
+
+@pytest.mark.parametrize("dialect", TAGGED, ids=NAMES)
+def test_a_call_in_thinking_counts_only_when_the_thinking_is_never_closed(dialect: Dialect) -> None:
+    call, close = written(dialect, [ONE]), dialect.markers["thinking"].close
+    bare = dialect.name == "llama"  # its calls are whole answers, or behind a marker of their own
+    call = dialect.layout.between + call if bare else call
+    for found in readings(dialect, "Hm.\n" + call, True, TOOLS):
+        assert [kind for kind, *_ in found] == ["thinking", "call"] and found[1] == ONE_READ
+    for found in readings(dialect, f"Hm.\n{call}\nno{close}Done.", True, TOOLS):
+        assert [kind for kind, *_ in found] == ["thinking", "text"] and found[1] == ("text", "Done.")
+    for quoted in (f"Write `{call.replace(chr(10), ' ')}` so", f"As in\n```\n{call}\n```\nso"):
+        for found in readings(dialect, quoted, True, TOOLS):
+            assert [kind for kind, *_ in found] == ["thinking"]
+        for found in readings(dialect, quoted, False, TOOLS):
+            assert [kind for kind, *_ in found] == ["text"]
+
+
+@pytest.mark.parametrize("dialect", dialects().values(), ids=list(dialects()))
+def test_a_call_cut_anywhere_gives_all_of_its_arguments_or_none(dialect: Dialect) -> None:
+    arguments = {"path": "a.py", "limit": 12, "deep": {"list": [1]}}
+    kinds = {"path": {"type": "string"}, "limit": {"type": "integer"}}
+    tools = [Tool("read", "", {"properties": kinds, "required": ["path"]})]
+    call = written(dialect, [ToolCall("1", "read", json.dumps(arguments))])
+    for cut in range(len(call)):
+        found = run(dialect.parser(tools, thinking_open=False, calls=True), [call[:cut]])
+        assert len(found) <= 1
+        if found and found[0][0] == "call":
+            assert json.loads(found[0][3]) == arguments
+    for place in range(len(call) if dialect in TAGGED else 0):  # or with one character missing
+        damaged = call[:place] + call[place + 1 :]
+        found = run(dialect.parser(tools, thinking_open=False, calls=True), [damaged])
+        calls = [event for event in found if event[0] == "call"]
+        assert len(calls) <= 1
+        for event in calls:  # nothing but the damaged name, key or value differs
+            assert len(json.loads(event[3])) == len(arguments)
+        assert run(dialect.parser(tools, thinking_open=False, calls=True), list(damaged)) == found
+
+
+@pytest.mark.parametrize("dialect", dialects().values(), ids=list(dialects()))
+def test_an_argument_that_comes_twice_makes_no_call(dialect: Dialect) -> None:
+    call = written(dialect, [ToolCall("1", "read", '{"path": "a.py", "path2": "b.py"}')]).replace("path2", "path")
+    for found in readings(dialect, call, False, TOOLS):
+        assert found and all(kind == "text" for kind, *_ in found)
+
+
+@pytest.mark.parametrize("dialect", TAGGED, ids=NAMES)
+def test_a_line_break_in_a_name_makes_no_call(dialect: Dialect) -> None:
+    call = written(dialect, [ONE]).replace("read", "re\nad")
+    for found in readings(dialect, call, False, TOOLS):
+        assert all(kind == "text" for kind, *_ in found)
+
+
+@pytest.mark.parametrize("dialect", dialects().values(), ids=list(dialects()))
+def test_calls_are_text_in_every_dialect_when_they_are_off(dialect: Dialect) -> None:
+    found = run(dialect.parser(TOOLS, thinking_open=False, calls=False), [written(dialect, [Text("So."), ONE])])
+    assert all(kind == "text" for kind, *_ in found)
+
+
+@pytest.mark.parametrize("dialect", TAGGED, ids=NAMES)
+def test_soup_of_every_dialects_tags_never_breaks_the_rules_and_never_depends_on_cuts(dialect: Dialect) -> None:
+    random.seed(dialect.name)
+    call, marks = written(dialect, [ONE]), [text for m in dialect.markers.values() for text in (m.open, m.close)]
+    inner = [piece for piece in re.split(r"(<[^<>]*>|\[[A-Z_]+\]|\n)", call) if piece]
+    soup = [
+        *marks,
+        *inner,
+        *inner,
+        *dialect.layout.calls,
+        call,
+        "`",
+        "```",
+        "\n",
+        " ",
+        "x",
+        "<",
+        "{",
+        "}",
+        '"',
+        "[",
+        "]",
+    ]
+    soup = [piece for piece in soup if piece]
+    for _ in range(400):
+        pieces = random.choices(soup, k=random.randint(1, 16))
+        thinking_open = random.random() < 0.4
+        parsers = [dialect.parser(TOOLS, thinking_open=thinking_open, calls=True) for _ in range(3)]
+        whole = run(parsers[0], ["".join(pieces)])
+        assert run(parsers[1], pieces) == whole
+        assert run(parsers[2], list("".join(pieces))) == whole
 
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.py"}}\n</tool_call>'

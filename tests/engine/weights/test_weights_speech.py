@@ -40,14 +40,3 @@ def test_a_template_gives_its_speech_away(name: str) -> None:
     text, expected = CASES[name]
     assert speech_of(text) == expected
     assert template.find(expected.template_family, expected.thinking).thinking in ("all", "after_query")
-
-
-@pytest.mark.parametrize(
-    ("mark", "who"),
-    [("[TOOL_CALLS] [", "Mistral's"), ("<|python_tag|>", "Llama's"), ("<｜tool▁calls▁begin｜>", "DeepSeek's")],
-)
-def test_a_syntax_that_is_not_spoken_is_said(mark: str, who: str) -> None:
-    found = speech_of(f"{TURN}{mark}{PROMPT}{{% endif %}}")
-    assert (found.dialect, found.thinking) == ("hermes", False)
-    assert found.note.startswith(f"Tool calls in {who} own syntax are not read")
-    assert not speech_of(TURN).note
