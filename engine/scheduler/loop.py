@@ -16,8 +16,8 @@ from engine.errors import BadRequest, DoesNotFit, FtError, Unsupported, WorkerGo
 from engine.memory.arena import ArenaFull
 from engine.memory.pools import Pools
 from engine.protocol import Submit
-from engine.scheduler.admission import WaitingLine, fits, leader, refusal
-from engine.scheduler.anticipation import displaced, reach, spares
+from engine.scheduler.admission import refusal
+from engine.scheduler.anticipation import displaced, spares
 from engine.scheduler.batching import Budget, make_slice, share
 from engine.scheduler.hibernation import Hibernation
 from engine.scheduler.inbox import Inbox
@@ -25,6 +25,7 @@ from engine.scheduler.outbox import Emit, Outbox
 from engine.scheduler.rate import Rate
 from engine.scheduler.request import BACKGROUND, MatcherFactory, Request, Times
 from engine.scheduler.residency import Residency
+from engine.scheduler.roster import Roster
 from engine.scheduler.step import Runner, Sampled
 
 log = logging.getLogger(__name__)
@@ -72,8 +73,6 @@ class Scheduler:
         disk: Disk | None = None,
     ) -> None:
         self.limits = limits
-        self.running: list[Request] = []
-        self.waiting = WaitingLine()
         self.decode_rate = Rate(clock)
         self.prefill_rate = Rate(clock)
         self._runner = runner
@@ -82,6 +81,8 @@ class Scheduler:
         self.hibernation = None if disk is None else Hibernation(disk, self._residency, runner, clock=clock)
         self._cache = cache
         self._outbox = Outbox(emit, expert_counts)
+        self._roster = Roster(limits.max_running, pools, cache, self._residency, self.hibernation, self._outbox, clock)
+        self.running, self.waiting = self._roster.running, self._roster.waiting
         self._matcher = matcher
         self._between_layers = between_layers
         self._clock = clock
@@ -165,8 +166,8 @@ class Scheduler:
     def step(self) -> bool:
         """One forward over everything that can run. Returns False when there was nothing to do."""
         if self.hibernation is not None:
-            self.hibernation.advance(alone=not self._real_work())
-        self._admit()
+            self.hibernation.advance(alone=not self._roster.real_work())
+        self._roster.admit(self._budget.tokens_per_s, self._end_prefill)
         batch = self._fill_pages(share(self.running, self._budget.tokens(self.running)))
         if not batch:
             restoring = self.hibernation is not None and self.hibernation.restoring
@@ -198,81 +199,10 @@ class Scheduler:
 
     # One step's parts
 
-    def _admit(self) -> None:
-        if self._real_work():
-            # Real work finds what was computed ahead in the cache, and no request holds it.
-            for request in [r for r in self.running if r.rank == BACKGROUND]:
-                self._send_back(request)
-        for request in self.waiting.in_turn(self.running, self._budget.tokens_per_s):
-            if request.rank == BACKGROUND and self._real_work():
-                return
-            if len(self.running) >= self.limits.max_running and not self._make_way(request):
-                return
-            if self._follows(request):
-                continue
-            while not fits(request, self.running, self._cache, self._pools.pages):
-                if not self._make_way(request):
-                    return
-            if self._comes_from_disk(request):
-                continue
-            self.waiting.remove(request)
-            if request.ahead:
-                request.truncate(reach(request, self._cache, self._pools.pages))
-            self._enter(request)
-            if request.ahead and not request.remaining:
-                self._end_prefill(request)
-
-    def _comes_from_disk(self, request: Request) -> bool:
-        """True while what disk has of `request` is read in; the first time, that begins."""
-        if self.hibernation is None:
-            return False
-        if request.times.admitted is None:
-            request.times.admitted = self._clock()
-        return self.hibernation.brings(request)
-
-    def _real_work(self) -> bool:
-        """True while somebody waits for something."""
-        return any(r.rank < BACKGROUND for r in [*self.running, *self.waiting])
-
     def _save(self) -> None:
         """Something goes to disk when nobody waits for anything."""
-        if self.hibernation is not None and not self._real_work():
+        if self.hibernation is not None and not self._roster.real_work():
             self.hibernation.tick()
-
-    def _make_way(self, request: Request) -> bool:
-        """Send a background request back for `request`; False when there is none to send."""
-        victim = max(self.running, key=lambda r: r.order)
-        if victim.rank < BACKGROUND or request.rank == BACKGROUND:
-            return False
-        self._send_back(victim)
-        return True
-
-    def _follows(self, request: Request) -> bool:
-        """True while a running request is about to cache what this one needs."""
-        if request.waits_for is not None:
-            ahead, tokens = request.waits_for
-            if ahead in self.running and ahead.computed < tokens:
-                return True
-        request.waits_for = leader(request, self.running, self._cache)
-        if request.waits_for is None:
-            return False
-        ahead = request.waits_for[0]
-        ahead.rank = min(ahead.rank, request.rank)
-        return True
-
-    def _enter(self, request: Request) -> None:
-        admitted = self._clock()
-        match = self._residency.enter(request)
-        self.running.append(request)
-        if request.accepted:
-            return
-        request.accepted = True
-        if request.times.admitted is None:
-            request.times.admitted = admitted
-        request.times.restored_s = self._clock() - request.times.admitted
-        request.resume_at = request.computed
-        request.seen_tokens = match.tokens
-        self._outbox.accepted(request)
 
     def _fill_pages(self, wanted: list[tuple[Request, int]]) -> list[tuple[Request, int]]:
         """Pages ahead of the step, the most important request first; the youngest is sent back when they run out."""
@@ -289,19 +219,11 @@ class Scheduler:
                     elif len(self.running) == 1:
                         self._fail_request(request, DoesNotFit("KV memory is exhausted.", "Serve with a larger --kv."))
                     else:
-                        self._send_back(max(self.running, key=lambda r: r.order))
+                        self._roster.send_back(max(self.running, key=lambda r: r.order))
                 else:
                     batch.append((request, n))
                     break
         return batch
-
-    def _send_back(self, request: Request, intact: bool = True) -> None:
-        if self.hibernation is not None:
-            self.hibernation.leaves(request)
-        self._residency.leave(request, intact)
-        self.running.remove(request)
-        self.waiting.add(request)
-        self._outbox.preempted(request)
 
     def _aborted(self) -> Set[int]:
         """Asked between layers: rows to drop. Also the sign of life of a long step."""
@@ -327,7 +249,7 @@ class Scheduler:
                     self._inbox.handled(request.rid)
                     self._finish(request, "cancelled", None, intact=False)
                 else:
-                    self._send_back(request, intact=False)
+                    self._roster.send_back(request, intact=False)
                 continue
             was_decoding = request.decoding
             request.computed += n
@@ -384,13 +306,7 @@ class Scheduler:
         self._outbox.error(request.rid, error)
 
     def _release(self, request: Request, intact: bool) -> None:
-        if self.hibernation is not None:
-            self.hibernation.leaves(request)
-        if request in self.running:
-            self._residency.leave(request, intact)
-            self.running.remove(request)
-        else:
-            self.waiting.remove(request)
+        self._roster.remove(request, intact)
         del self._by_rid[request.rid]
 
     def _handle(self, message: dict[str, Any]) -> bool:

@@ -69,9 +69,8 @@ def test_who_ends_a_prefill_is_not_drawn_out_by_the_others():
 
 @both
 def test_eight_places_and_twenty_subagents_leave_one_session_served_soon(bench, hybrid):
-    b = bench(hybrid, pages=2000, max_running=4, checkpoints=40, chunk_tokens=32)
-    clock = b.scheduler._clock()
-    b.scheduler._clock = lambda: clock
+    clock = 0.0
+    b = bench(hybrid, pages=2000, max_running=4, checkpoints=40, chunk_tokens=32, clock=lambda: clock)
     swarm = [b.submit([1, 2, 3, n % 5, n // 5] * 8, max_tokens=6, session=f"s-swarm/{n}") for n in range(20)]
     for _ in range(3):
         b.scheduler.step()
@@ -88,12 +87,13 @@ def test_eight_places_and_twenty_subagents_leave_one_session_served_soon(bench, 
 class Machine:
     """Time that passes with the tokens computed: `tokens_per_s` of prefill, `decode_s` for each step."""
 
-    def __init__(self, bench, tokens_per_s, decode_s):
+    def __init__(self, tokens_per_s, decode_s):
         self.now = 0.0
-        self.bench = bench
-        self._step, self._rates = bench.runner.step, (tokens_per_s, decode_s)
-        bench.runner.step = self.step
-        bench.scheduler._clock = lambda: self.now
+        self._rates = tokens_per_s, decode_s
+
+    def runs(self, bench):
+        self._step, bench.runner.step = bench.runner.step, self.step
+        return bench
 
     def step(self, slices, aborted):
         tokens = sum(len(s.tokens) for s in slices)
@@ -104,8 +104,8 @@ class Machine:
 @pytest.mark.parametrize("tokens_per_s", [2000, 100])
 def test_case_30_a_warm_session_beside_a_cold_prefill_of_100k(bench, tokens_per_s):
     """Every turn of the warm session gets its first token within seconds although 100,000 cold tokens are being computed."""
-    b = bench(pages=27_000, max_running=8, chunk_tokens=512)
-    machine = Machine(b, tokens_per_s, 0.02)
+    machine = Machine(tokens_per_s, 0.02)
+    b = machine.runs(bench(pages=27_000, max_running=8, chunk_tokens=512, clock=lambda: machine.now))
     warm = [1, 2, 3, 4] * 500
     reply, _ = b.ask(warm, session="s-warm")
     b.runner._row, b.runner.copy_page, forced = quick(b.runner), lambda *page: None, [1, 2, 3]
