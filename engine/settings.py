@@ -245,9 +245,7 @@ _WORKER_OPTIONS = (
 )
 
 
-def resolve_values(
-    flags: Mapping[str, Any], environ: Mapping[str, str], needed: Sequence[str]
-) -> dict[str, Any]:
+def resolve_values(flags: Mapping[str, Any], environ: Mapping[str, str], needed: Sequence[str]) -> dict[str, Any]:
     """Every option's value: flag, else FT_* variable, else default. Raises SettingsError naming the flag or variable at fault, or
     what is missing of `needed`."""
     values = {option.name: _resolve_one(option, flags.get(option.name), environ) for option in OPTIONS}
@@ -285,5 +283,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             dest=option.name,
             metavar="VALUE",
             action=_Joined if option.many else "store",
-            help=f"{option.help}{default} [{option.env}]"
+            help=f"{option.help}{default} [{option.env}]",
         )

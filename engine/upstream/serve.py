@@ -69,6 +69,7 @@ def serve(settings: Settings) -> int:
                 heads=Heads(None),
                 recorder=Recorder(settings.record_dir),
                 forecast=Forecast(None, model.name),
+                max_requests=settings.max_requests,
                 port=sock.getsockname()[1],
             )
             return run(front, settings, runtime, sock)
