@@ -172,7 +172,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         force=args.force,
         sealed=args.sealed,
         resume=start.conversation,
-        fork=start.fork,
+        fork=start.fork or start.copies,
     )
     name = start.name or sessions.choose_name(harness.name, args.name, project, sessions.all_sessions(context.paths))
     start = starting.with_worktree(start, args, harness.name, name)

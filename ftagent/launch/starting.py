@@ -24,7 +24,7 @@ from ftagent.session_choice import Place
 from ftagent.sessions import Session, conversations_but
 from ftagent.worktree import add_worktree, plan_worktree
 
-TAKE_PATHS = ("pi",)  # that continue a conversation by the path of its file, wherever it is
+COPY_MOVED = ("pi",)  # that refuse a conversation of a folder that is gone, and take a copy of it by its path
 PREFETCH_S = 5.0
 
 
@@ -43,6 +43,7 @@ class Start:
     make: bool = False  # the worktree
     more_args: list[str] = field(default_factory=list)
     inside_tmux: bool = False
+    copies: bool = False  # the session goes on in a copy of its conversation
 
     @property
     def parent(self) -> str | None:
@@ -93,10 +94,11 @@ def find(args: argparse.Namespace, context: Context, here: Path) -> Start:
             f"ft launch {agent}",
             code="FT-E0305 session-lost",
         )
+    copies = False
     if place.moved is not None:
         note(f"ft: the project was {place.moved} before")
-        if agent in TAKE_PATHS and kept is not None:
-            conversation = str(kept)
+        if agent in COPY_MOVED and kept is not None:
+            conversation, copies = str(kept), True
     own = None if args.fork is not None else session.id
     name = None if args.fork is not None else str(session.field("name") or session.id)
     return Start(
@@ -111,6 +113,7 @@ def find(args: argparse.Namespace, context: Context, here: Path) -> Start:
         make,
         [],
         bool(inside),
+        copies,
     )
 
 

@@ -84,7 +84,7 @@ def test_a_renamed_folder_keeps_its_sessions(sandbox: Any) -> None:
     assert [session["id"] for session in listed(sandbox, cwd=moved)] == [first["id"]]
     again = sandbox.run("resume", fake=True, cwd=moved)
     assert again.returncode == 0, again.stderr
-    assert again.stdout.splitlines() == [f"--session {first['harness'][0]['file']}", str(moved)]
+    assert again.stdout.splitlines() == [f"--fork {first['harness'][0]['file']}", str(moved)]
     assert "was" in again.stderr and str(sandbox.project) in again.stderr
     elsewhere = sandbox.root / "elsewhere"
     elsewhere.mkdir()
