@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import figures
 import peer_model
 import replay
+import session_figures
 import workloads
 from place import FT, Place
 from workloads import Workload
@@ -97,14 +97,14 @@ def measure(workload: Workload, options: argparse.Namespace, first: dict[str, fl
         verify(workload, options, place, records)
         notes: list[str] = []
         peer = compare(workload, options, place, records, notes)
-    rate = figures.decode_rate(figures.main_line(records))
+    rate = session_figures.decode_rate(session_figures.main_line(records))
     if workload.name == "w1":
         first |= {"ours": rate or 0.0, "theirs": (peer or {}).get("decode", 0.0)}
     more = {"model": options.model, "agent": workload.agent, "scripted": not options.unscripted}
     labels = _labels(options, place)
     if labels:
         more["note"] = "; ".join(labels)
-    made = figures.rows(workload.name, records, peer, first, more)
+    made = session_figures.rows(workload.name, records, peer, first, more)
     for entry in made:
         if entry["name"].endswith((".decode", ".wall")):
             entry["note"] = "; ".join([*labels, *notes])
@@ -145,7 +145,7 @@ def verify(workload: Workload, options: argparse.Namespace, place: Place, record
     wrong = [r["error"] or r["end"] for r in records if r["end"] not in ("stop", "tool_use")]
     if wrong:
         raise Failed(f"{len(wrong)} requests failed, the first with {wrong[0]}")
-    turns = figures.main_line(records)
+    turns = session_figures.main_line(records)
     if not options.unscripted and len(turns) != workload.turns:
         raise Failed(f"{len(turns)} turns of {workload.turns} were played")
     if not turns or turns[-1]["end"] != "stop":
@@ -171,7 +171,7 @@ def compare(
     if found is None:
         notes.append("not compared with llama.cpp: --peer-gguf names the same weights for it")
         return None
-    requests = replay.read(place.tokens, [r["id"] for r in figures.done(records)])
+    requests = replay.read(place.tokens, [r["id"] for r in session_figures.done(records)])
     made = replay.run(python, found[0], requests, options.threads)
     notes += [replay.NOTE, *([found[1]] if found[1] else [])]
     if workload.name == "w3":

@@ -40,14 +40,14 @@ def by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def test_time_under_way_counts_once() -> None:
-    import figures
+    import session_figures as figures
 
     assert figures.busy_s([record(0, 2), record(1, 2), record(10, 1)]) == 4.0
     assert figures.busy_s([record(0, 5), record(1, 1)]) == 5.0
 
 
 def test_rates_come_from_turns_that_had_the_machine_for_themselves() -> None:
-    import figures
+    import session_figures as figures
 
     beside = record(0, 2, output_tokens=61, decode_s=6.0)
     alone = record(10, 2, output_tokens=61, decode_s=2.0)
@@ -57,7 +57,7 @@ def test_rates_come_from_turns_that_had_the_machine_for_themselves() -> None:
 
 
 def test_growth_compares_like_with_like() -> None:
-    import figures
+    import session_figures as figures
 
     turns = [record(i, cached_tokens=1000 - new) for i, new in enumerate((900, 400, 30, 430, 20))]
     assert figures.growth(turns) == (turns[1], turns[3])
@@ -65,7 +65,7 @@ def test_growth_compares_like_with_like() -> None:
 
 
 def test_rows_say_everything_once() -> None:
-    import figures
+    import session_figures as figures
 
     records = [
         record(0, side=True, kind="title", ttft_s=0.1),
@@ -89,7 +89,7 @@ def test_rows_say_everything_once() -> None:
 
 
 def test_without_a_peer_the_column_is_empty() -> None:
-    import figures
+    import session_figures as figures
 
     rows = by_name(figures.rows("w1", [record(0, end="stop")], None, {}, {}))
     assert rows["wall"]["ratio"] is None and "decode_kept" not in rows and "ttft_growth" not in rows

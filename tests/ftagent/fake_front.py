@@ -83,7 +83,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v1/sessions":
             if MODE == "hostile":
                 return self.answer(201, {"id": "../../../../escaped", "token": "ft_sess_x", "window": 65536})
-            id_ = body.get("id") or "s-" + "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz234567") for _ in range(10))
+            id_ = body.get("id") or "s-" + "".join(
+                secrets.choice("abcdefghijklmnopqrstuvwxyz234567") for _ in range(10)
+            )
             SESSIONS[id_] = body
             (RUNTIME / "registered.json").write_text(json.dumps(body))
             return self.answer(

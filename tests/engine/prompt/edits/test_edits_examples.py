@@ -17,6 +17,7 @@ from engine.prompt.edits import schema, template, wire
 from engine.prompt.edits.policy import EditPolicy
 from engine.prompt.edits.template import Template
 from engine.prompt.language import Language
+from harnesses.registry import wire_declaration
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "edit-boundary-declarations.md").read_text(encoding="utf-8")
@@ -28,9 +29,8 @@ def fenced(kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "harnesses").glob("*/harness.toml")), ids=lambda p: p.parent.name)
-def test_every_harness_is_valid_without_its_launcher_section(path: Path) -> None:
-    declaration = tomllib.loads(path.read_text(encoding="utf-8"))
-    del declaration["launch"]
+def test_every_harness_is_valid_as_it_is_registered(path: Path) -> None:
+    declaration = wire_declaration(tomllib.loads(path.read_text(encoding="utf-8")))
     policy = EditPolicy.compose(json.loads(json.dumps(declaration)), PLAIN)
     assert policy.declared and policy.declaration.harness == declaration["harness"]
 
