@@ -37,7 +37,7 @@ class Prices:
         if prompt is None or output is None:
             return None
         cached = cached or 0
-        return ((prompt - cached) * self.input + cached * self.cached + output * self.output) / 1e6
+        return float((prompt - cached) * self.input + cached * self.cached + output * self.output) / 1e6
 
 
 def fetch_records(client: EngineClient, session_id: str, since: float = 0.0) -> list[dict[str, Any]] | None:
