@@ -29,6 +29,10 @@ class HermesAdapter:
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
         _refuse_other_model(context)
+        if context.resume is not None:
+            raise HarnessError(
+                "Hermes keeps its conversations in a folder that ends with the launch.", "Start a new session."
+            )
         own, user = context.state_dir / "hermes", _user_folder(context)
         config = json.dumps(_config(context), indent=2) + "\n"  # which is YAML too
         return Injection(
@@ -47,6 +51,9 @@ class HermesAdapter:
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
         )
+
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        return None
 
 
 def _config(context: LaunchContext) -> dict[str, Any]:

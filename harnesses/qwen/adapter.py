@@ -34,11 +34,15 @@ class QwenAdapter:
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
         _refuse_other_model(context)
+        if context.fork:
+            raise HarnessError("Qwen Code cannot fork a conversation.", "Resume it, or start a new session.")
         own = context.state_dir / "qwen"
         argv, ids = list(context.args), []
         if flags.first_word(context.args) not in LAUNCH.commands:
             argv = ["--auth-type", "openai", "--model", context.model, *flags.without(argv, "--model")]
-            if not flags.has(context.args, *RESUMES):
+            if context.resume is not None:
+                argv = ["--resume", context.resume, *argv]
+            elif not flags.has(context.args, *RESUMES):
                 ids = [str(uuid5(NAMESPACE_URL, f"ft:{context.session_id}"))]
                 argv = ["--session-id", *ids, *argv]
         return Injection(
@@ -55,6 +59,9 @@ class QwenAdapter:
             watchdog_default_s=LAUNCH.watchdog_default_s,
             harness_ids=ids,
         )
+
+    def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
+        return None
 
 
 def _settings(context: LaunchContext) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,24 @@ def test_has_the_members(name: str) -> None:
     assert adapter.title
     assert adapter.install_hint
     assert all(isinstance(word, str) for word in (*adapter.executables, *adapter.version_args))
+    assert all(callable(getattr(adapter, member)) for member in ("reads", "inject", "transcript"))
+
+
+@NAMES
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_conversation_goes_on_by_its_id_or_the_launch_is_refused(
+    name: str, fork: bool, make_context: MakeContext
+) -> None:
+    adapter = registry.load(name).adapter
+    context = replace(make_context(), resume="0a1b2c3d", fork=fork)
+    try:
+        made = adapter.inject(context)
+    except HarnessError as refused:
+        assert refused.message and refused.hint
+    else:
+        assert "0a1b2c3d" in " ".join([*made.argv, *(variable.value for variable in made.env)])
+    place = adapter.transcript(context, "0a1b2c3d")
+    assert place is None or "0a1b2c3d" in place.name
 
 
 @NAMES
