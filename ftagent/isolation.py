@@ -29,6 +29,11 @@ def demote_foreign_paths(env: Mapping[str, str]) -> None:
     sys.path[:] = [entry for entry in sys.path if entry not in behind] + behind
 
 
+def _is_setting(name: str) -> bool:
+    """One of ft's own that is no secret, though it may count tokens."""
+    return name.startswith("FT_") and not name.endswith("_TOKEN")
+
+
 def engine_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The environment for `python -P -m engine`: nothing that changes what Python imports, no credentials.
 
@@ -39,7 +44,7 @@ def engine_environment(env: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in env.items()
-        if not name.startswith("PYTHON") and not looks_like_credential(name, value)
+        if not name.startswith("PYTHON") and (_is_setting(name) or not looks_like_credential(name, value))
     }
     entries = [os.path.realpath(entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if str(OWN_ROOT) in entries:

@@ -65,3 +65,5 @@ def test_engine_environment_keeps_only_our_own_entry() -> None:
     env = {"PYTHONPATH": f"/other{os.pathsep}{OWN_ROOT}", "PYTHONHOME": "/x", "PATH": "/bin"}
     assert engine_environment(env) == {"PYTHONPATH": str(OWN_ROOT), "PATH": "/bin"}
     assert engine_environment({"PYTHONPATH": "/other"}) == {}
+    own = {"FT_THROTTLE_TOKENS_PER_S": "40", "FT_KV": "64k"}
+    assert engine_environment({**own, "FT_ENGINE_TOKEN": "x", "HF_TOKEN": "x"}) == own
