@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import fields
@@ -14,6 +15,12 @@ import pytest
 
 _ROOT = Path(__file__).parent.parent
 _MAKE = "import sys; from engine.weights.commands import main; sys.exit(main(sys.argv[1:]))"
+
+
+def pytest_configure() -> None:
+    """A shell's background jobs ignore Ctrl-C, and so would every program that the tests start and interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
