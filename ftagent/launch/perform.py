@@ -78,7 +78,9 @@ def _record(written: dict[str, Any], plan: Plan, origin: Origin) -> dict[str, An
     if origin.earlier is not None:
         earlier = origin.earlier
         kept = {key: value for key, value in earlier.items() if key not in record}
-        same: dict[str, Any] = {key: earlier.get(key) for key in ("created", "runs", "stats", "engine", "parent") if key in earlier}
+        same: dict[str, Any] = {
+            key: earlier.get(key) for key in ("created", "runs", "stats", "engine", "parent") if key in earlier
+        }
         known = [one for one in earlier.get("harness") or [] if isinstance(one, dict) and "id" in one]
         links = session_links.merge(
             [{**session_links.link(one["id"], "assigned", ""), **one} for one in known], assigned
