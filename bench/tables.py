@@ -25,7 +25,7 @@ def kept() -> list[dict[str, Any]]:
 
 
 def goals(group: str) -> str:
-    """Rows with a goal, and those of the issue that are not measured."""
+    """Rows with a goal, and goals whose rows are not measured."""
     lines = [_cells(entry) for entry in kept() if entry["figure"] and re.fullmatch(GROUPS[group], entry["name"])]
     return _markdown(HEADS, lines)
 
