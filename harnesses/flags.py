@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harnesses.contract import HarnessError
+from harnesses.contract import HarnessError, LaunchContext
 from harnesses.launchdata import LaunchData
 
 
@@ -80,6 +80,15 @@ def refuse_redirection(data: LaunchData, args: Sequence[str]) -> None:
                 raise HarnessError(
                     f"{data.title} {flag} is set by ft for this launch: {refusal.why}.", f"Leave {flag} out."
                 )
+
+
+def refuse_other_model(context: LaunchContext) -> None:
+    """Raises HarnessError for a `--model` that this engine does not serve."""
+    model = value_of(context.args, "--model", "-m")
+    if model is not None and model != context.model:
+        raise HarnessError(
+            f"--model {model} is not the model of this engine.", f"Leave it out, or say {context.model}."
+        )
 
 
 def _options(args: Sequence[str]) -> Iterable[str]:

@@ -28,7 +28,7 @@ class HermesAdapter:
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
-        _refuse_other_model(context)
+        flags.refuse_other_model(context)
         if context.resume is not None:
             raise HarnessError(
                 "Hermes keeps its conversations in a folder that ends with the launch.", "Start a new session."
@@ -79,14 +79,6 @@ def _no_update(context: LaunchContext) -> str:
     """The answer of a version check, as Hermes keeps it, that does not get old."""
     known = context.version or LAUNCH.raw["checked_version"]
     return json.dumps({"ts": 4_102_444_800, "rev": None, "ver": known, "behind": 0}) + "\n"
-
-
-def _refuse_other_model(context: LaunchContext) -> None:
-    model = flags.value_of(context.args, "--model", "-m")
-    if model is not None and model != context.model:
-        raise HarnessError(
-            f"--model {model} is not the model of this engine.", f"Leave it out, or say {context.model}."
-        )
 
 
 def _user_folder(context: LaunchContext) -> Path:

@@ -33,7 +33,7 @@ class QwenAdapter:
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
-        _refuse_other_model(context)
+        flags.refuse_other_model(context)
         if context.fork:
             raise HarnessError("Qwen Code cannot fork a conversation.", "Resume it, or start a new session.")
         own = context.state_dir / "qwen"
@@ -119,14 +119,6 @@ def _overridden(context: LaunchContext) -> list[Warning_]:
             if settings.get(key)
         ]
     return warnings
-
-
-def _refuse_other_model(context: LaunchContext) -> None:
-    model = flags.value_of(context.args, "--model", "-m")
-    if model is not None and model != context.model:
-        raise HarnessError(
-            f"--model {model} is not the model of this engine.", f"Leave it out, or say {context.model}."
-        )
 
 
 def _user_folder(context: LaunchContext) -> Path:
