@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ftagent.engine_client import EngineClient
 from ftagent.errors import FtError
+from ftagent.local_engine.client import EngineClient
 
 
 @dataclass(frozen=True, slots=True)

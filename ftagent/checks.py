@@ -9,15 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ftagent import harness_loader, port_owner
-from ftagent.config import Settings
+from ftagent.agents import loader
 from ftagent.context import Context
-from ftagent.engine_report import describe, engine_report
 from ftagent.errors import FtError
 from ftagent.launch.environment import PROXIES, looks_like_credential
 from ftagent.launch.find import agent_path, cached_version, find_executable, in_range
-from ftagent.models import DEFAULT_MODEL, find_model, installed
-from ftagent.running_engine import find_engine
+from ftagent.local_engine import port_owner
+from ftagent.local_engine.models import DEFAULT_MODEL, find_model, installed
+from ftagent.local_engine.report import describe, engine_report
+from ftagent.local_engine.running import find_engine
+from ftagent.settings.config import Settings
 
 MANAGED_SETTINGS = (
     "/etc/claude-code/managed-settings.json",
@@ -52,7 +53,7 @@ def run_checks(context: Context, agent: str | None) -> Iterator[Check]:
     else:
         for id_ in ("models", "engine"):
             yield Check(id_, "SKIP", "not looked at: the settings cannot be read")
-    for name in [agent] if agent else harness_loader.names():
+    for name in [agent] if agent else loader.names():
         yield _agent(name, context, required=agent is not None)
 
 
@@ -60,7 +61,7 @@ def run_probe(context: Context, agent: str) -> list[Check]:
     """Starts the agent. An assumption that does not hold is a warning: the launch may still work."""
     from ftagent.launch.probe import probe
 
-    harness = harness_loader.load(agent)
+    harness = loader.load(agent)
     adapter = harness.adapter
     if "card" not in harness.declaration:
         return [Check("probe", "SKIP", f"{adapter.title} has no card")]
@@ -139,7 +140,7 @@ def _engine(context: Context, settings: Settings) -> Check:
 def _agent(name: str, context: Context, required: bool) -> Check:
     absent = "FAIL" if required else "SKIP"
     try:
-        harness = harness_loader.load(name)
+        harness = loader.load(name)
     except FtError as error:
         return Check(f"agent {name}", "FAIL", error.message, error.hint)
     adapter = harness.adapter

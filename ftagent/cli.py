@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ftagent import __version__, command_index
+from ftagent import __version__
+from ftagent.commandline import index
 from ftagent.errors import FtError, UsageError, explain_os_error
 from ftagent.isolation import demote_foreign_paths
 
@@ -22,9 +23,9 @@ Runs a coding agent on this machine's own hardware.
 
 
 def help_text(everything: bool) -> str:
-    names = command_index.names() if everything else list(command_index.FIRST)
+    names = index.names() if everything else list(index.FIRST)
     width = max(map(len, names)) + 2
-    lines = [f"  {name.ljust(width)}{command_index.help_line(name)}" for name in names]
+    lines = [f"  {name.ljust(width)}{index.help_line(name)}" for name in names]
     more = "" if everything else "\nft help all lists every command; ft COMMAND --help explains one.\n"
     return USAGE + "commands:\n" + "\n".join(lines) + "\n" + more
 
@@ -111,11 +112,11 @@ def _dispatch(arguments: list[str]) -> int:
             print(help_text(everything=bool(rest)), end="")
             return 0
         name, rest = rest[0], [*rest[1:], "--help"]
-    if name not in command_index.names():
-        near = command_index.nearest(name)
+    if name not in index.names():
+        near = index.nearest(name)
         hint = f"Did you mean: ft {near}" if near else "ft help all lists the commands."
         raise UsageError(f"Unknown command {name!r}.", hint, code="FT-E0201 unknown-command")
-    from ftagent.command_runner import Globals, run_command
+    from ftagent.commandline.runner import Globals, run_command
 
     return run_command(name, rest, Globals(debug, colour, no_input))
 

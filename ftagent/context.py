@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftagent.config import Settings, load_settings
 from ftagent.output import Style, note, wants_colour
 from ftagent.paths import Paths
-from ftagent.trust import trusted_by
+from ftagent.settings.config import Settings, load_settings
+from ftagent.settings.trust import trusted_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def _hides(name: str, value: str) -> bool:
 
 
 def _engine(context: Context) -> object:
-    from ftagent.engine_report import engine_report
+    from ftagent.local_engine.report import engine_report
 
     try:
         return engine_report(context)
@@ -81,7 +81,7 @@ def _settings(context: Context) -> object:
 
 def _sessions(context: Context) -> object:
     """What kind, which model and how it ended; neither names nor folders of projects."""
-    from ftagent.sessions import all_sessions
+    from ftagent.session.records import all_sessions
 
     return [
         {
@@ -98,7 +98,7 @@ def _sessions(context: Context) -> object:
 
 
 def _log(context: Context) -> str:
-    from ftagent.engine_log import log_tail
+    from ftagent.local_engine.log import log_tail
 
     log = context.paths.engine_log
     return log_tail(log, LOG_LINES) if log.exists() else "no engine log\n"

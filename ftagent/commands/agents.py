@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from ftagent import harness_loader
-from ftagent.agent_install import Recipe, install, installed_version, recipe_of, steps
+from ftagent.agents import loader
+from ftagent.agents.install import Recipe, install, installed_version, recipe_of, steps
 from ftagent.context import Context
 from ftagent.errors import FtError, NotHere, Refused
 from ftagent.launch.find import agent_path, cached_version, find_executable
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         action = actions.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
         if name != "ls":
-            action.add_argument("agent", help="one of: " + ", ".join(harness_loader.names()))
+            action.add_argument("agent", help="one of: " + ", ".join(loader.names()))
         if name in ("install", "update"):
             action.add_argument("--version", metavar="V", help="another version than the one known to be good")
             action.add_argument("--dry-run", action="store_true", help="show the commands, run nothing")
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, context: Context) -> int:
     if args.action == "ls":
         return _list(args, context)
-    harness = harness_loader.load(args.agent)
+    harness = loader.load(args.agent)
     if args.action == "card":
         return _card(args, harness.declaration)
     recipe = recipe_of(harness)
@@ -77,9 +77,9 @@ def _install(args: argparse.Namespace, context: Context, recipe: Recipe) -> int:
 
 def _list(args: argparse.Namespace, context: Context) -> int:
     rows: list[dict[str, Any]] = []
-    for name in harness_loader.names():
+    for name in loader.names():
         try:
-            harness = harness_loader.load(name)
+            harness = loader.load(name)
         except FtError as error:
             rows.append(
                 {

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from pathlib import Path
 
     import harnesses
-    from ftagent.engine_command import run_engine_tool
+    from ftagent.local_engine.command import run_engine_tool
     from ftagent.paths import ensure
 
     results = ensure(context.paths.state) / "bench"

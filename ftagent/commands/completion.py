@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ftagent.completion_values import KINDS
+from ftagent.commandline.completion_values import KINDS
 from ftagent.context import Context
 from ftagent.errors import UsageError
 
@@ -24,14 +24,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     if args.values:
-        from ftagent.completion_values import values
+        from ftagent.commandline.completion_values import values
 
         for word, about in values(args.values, context):
             print(f"{word}\t{about}")
         return 0
     if args.shell is None:
         raise UsageError("Name a shell: " + ", ".join(SHELLS) + ".", "ft completion --help")
-    from ftagent.completion import script
+    from ftagent.commandline.completion import script
 
     print(script(args.shell), end="")
     return 0

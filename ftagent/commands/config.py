@@ -8,10 +8,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ftagent.config import BY_NAME, OPTIONS, PROJECT_FILE, Option, read_toml
 from ftagent.context import Context, find_project
 from ftagent.errors import FtError, NotHere, Refused, UsageError
 from ftagent.output import note, print_json, table
+from ftagent.settings.config import BY_NAME, OPTIONS, PROJECT_FILE, Option, read_toml
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -178,8 +178,8 @@ def _template(project: bool) -> str:
 
 
 def _validate(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.config import load_settings
-    from ftagent.trust import trusted_by
+    from ftagent.settings.config import load_settings
+    from ftagent.settings.trust import trusted_by
 
     project = find_project(context.cwd)
     settings = load_settings(context.paths.config_file, project, {}, None, trusted_by(context.paths))
@@ -199,14 +199,14 @@ def _path(args: argparse.Namespace, context: Context) -> int:
 
 
 def _schema(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.config_schema import config_schema
+    from ftagent.settings.schema import config_schema
 
     print_json(config_schema())
     return 0
 
 
 def _trust(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.trust import forget, trust
+    from ftagent.settings.trust import forget, trust
 
     file = find_project(context.cwd) / PROJECT_FILE
     if args.remove:

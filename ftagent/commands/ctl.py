@@ -8,12 +8,12 @@ from typing import Any
 
 from ftagent.atomic import read_json
 from ftagent.context import Context
-from ftagent.engine_client import EngineClient, EngineHttpError
-from ftagent.engine_report import running_client
 from ftagent.errors import NotHere
 from ftagent.explain import anchors_text, explain_text
+from ftagent.local_engine.client import EngineClient, EngineHttpError
+from ftagent.local_engine.report import running_client
 from ftagent.output import print_json, table
-from ftagent.sessions import SESSION_ID, all_sessions
+from ftagent.session.records import SESSION_ID, all_sessions
 
 _COLUMNS = (
     ("session", "SESSION"),

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftagent.context import Context
-from ftagent.engine_options import add_engine_flags, engine_flags
+from ftagent.local_engine.options import add_engine_flags, engine_flags
 from ftagent.output import note, print_json
 
 if TYPE_CHECKING:
-    from ftagent.config import Settings
+    from ftagent.settings.config import Settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,11 +65,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 def _restart(args: argparse.Namespace, context: Context) -> int:
     """The model is looked for before anything is stopped. Also where none is running."""
-    from ftagent.engine_client import parse_engine_url
-    from ftagent.engine_stop import stop_engine
-    from ftagent.models import find_model
-    from ftagent.provision import EngineChoice, Prospect, start_command
-    from ftagent.running_engine import find_engine
+    from ftagent.local_engine.client import parse_engine_url
+    from ftagent.local_engine.models import find_model
+    from ftagent.local_engine.provision import EngineChoice, Prospect, start_command
+    from ftagent.local_engine.running import find_engine
+    from ftagent.local_engine.stop import stop_engine
 
     settings = _local(context, {**engine_flags(args), "wait": args.wait})
     running = find_engine(context.paths)
@@ -85,9 +85,9 @@ def _restart(args: argparse.Namespace, context: Context) -> int:
 
 
 def _start(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_report import engine_report
+    from ftagent.local_engine.provision import EngineChoice, ignored, look, provide, start_command
+    from ftagent.local_engine.report import engine_report
     from ftagent.output import Progress
-    from ftagent.provision import EngineChoice, ignored, look, provide, start_command
 
     settings = _local(context, {**engine_flags(args), "wait": args.wait})
     quiet = args.quiet or args.json
@@ -121,14 +121,14 @@ def _local(context: Context, flags: dict[str, object]) -> Settings:
 
 
 def _stop(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_stop import stop_engine
+    from ftagent.local_engine.stop import stop_engine
 
     note("ft: engine stopped" if stop_engine(context.paths) else "ft: no engine is running")
     return 0
 
 
 def _status(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_report import describe, engine_report, exit_code
+    from ftagent.local_engine.report import describe, engine_report, exit_code
 
     report = engine_report(context)
     if args.json:
@@ -139,8 +139,8 @@ def _status(args: argparse.Namespace, context: Context) -> int:
 
 
 def _wait(args: argparse.Namespace, context: Context) -> int:
+    from ftagent.local_engine.provision import EngineChoice, provide
     from ftagent.output import Progress
-    from ftagent.provision import EngineChoice, provide
 
     progress = Progress(args.quiet)
     provide(EngineChoice(_local(context, {"wait": args.wait}), None, start=False), context, progress.show)
@@ -149,8 +149,8 @@ def _wait(args: argparse.Namespace, context: Context) -> int:
 
 
 def _logs(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_log import log_tail
     from ftagent.errors import NotHere
+    from ftagent.local_engine.log import log_tail
 
     log = context.paths.engine_log
     if not log.exists():
@@ -184,10 +184,10 @@ def _follow(log: Path) -> None:
 
 
 def _plan(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_command import run_engine_tool
-    from ftagent.engine_options import as_arguments
-    from ftagent.models import find_model
-    from ftagent.provision import pull_model
+    from ftagent.local_engine.command import run_engine_tool
+    from ftagent.local_engine.models import find_model
+    from ftagent.local_engine.options import as_arguments
+    from ftagent.local_engine.provision import pull_model
 
     settings = context.settings(engine_flags(args))
     models_dir = context.models_dir(settings)
@@ -200,8 +200,8 @@ def _plan(args: argparse.Namespace, context: Context) -> int:
 
 def _unit(args: argparse.Namespace, context: Context) -> int:
     """Printed, never installed behind the user's back."""
-    from ftagent.engine_options import given
-    from ftagent.systemd_unit import unit
+    from ftagent.local_engine.options import given
+    from ftagent.local_engine.systemd_unit import unit
 
     settings = context.settings(engine_flags(args))
     model = ["--model", args.model] if args.model else []

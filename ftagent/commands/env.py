@@ -7,13 +7,14 @@ import json
 import os
 from typing import Any
 
-from ftagent import harness_loader, sessions
+from ftagent.agents import loader
 from ftagent.context import Context, find_project, git_branch
 from ftagent.launch import plan as planning
 from ftagent.launch.shell import SHELLS, render_variables
-from ftagent.models import DEFAULT_WINDOW_TOKENS
+from ftagent.local_engine.models import DEFAULT_WINDOW_TOKENS
+from ftagent.local_engine.provision import EngineChoice, end_session, provide, register_session
 from ftagent.output import note
-from ftagent.provision import EngineChoice, end_session, provide, register_session
+from ftagent.session import records
 
 EXAMPLES = """\
 examples:
@@ -38,11 +39,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
     choice = EngineChoice(context.settings({}, project), args.model, not args.no_start, quiet=args.quiet)
     prospect = provide(choice, context, lambda text, phase: None)
     assert prospect.running is not None
-    harness = harness_loader.load_command(["client"], None, context.cwd)
-    name = sessions.choose_name("env", None, project, sessions.all_sessions(context.paths))
+    harness = loader.load_command(["client"], None, context.cwd)
+    name = records.choose_name("env", None, project, records.all_sessions(context.paths))
     body: dict[str, Any] = {
         "harness": harness.name,
-        "declaration": harness_loader.wire_declaration(harness),
+        "declaration": loader.wire_declaration(harness),
         "name": name,
         "project": str(project),
         "observe": harness.observe,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ftagent import harness_loader, sessions
+from ftagent.agents import loader
 from ftagent.context import Context, find_project, git_branch
 from ftagent.errors import NotHere, Refused, UsageError
 from ftagent.launch import plan as planning
@@ -17,7 +17,8 @@ from ftagent.launch import starting
 from ftagent.launch.events import Events
 from ftagent.launch.find import agent_path, cached_version, find_executable, probe_version
 from ftagent.launch.shell import SHELLS
-from ftagent.provision import EngineChoice, Prospect, end_session, look, provide, register_session, start_command
+from ftagent.local_engine.provision import EngineChoice, Prospect, end_session, look, provide, register_session, start_command
+from ftagent.session import records
 from ftagent.text import require_utf8
 from harnesses.contract import Harness
 
@@ -39,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "ft launch AGENT [options] [-- agent arguments]"
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "agent", nargs="?", help="one of: " + ", ".join(harness_loader.names()) + "; or run, for any command"
+        "agent", nargs="?", help="one of: " + ", ".join(loader.names()) + "; or run, for any command"
     )
     parser.add_argument(
         "--declaration", metavar="FILE", type=Path, help="of run: what the command does to its context, such as a draft"
@@ -174,7 +175,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         resume=start.conversation,
         fork=start.fork or start.copies,
     )
-    name = start.name or sessions.choose_name(harness.name, args.name, project, sessions.all_sessions(context.paths))
+    name = start.name or records.choose_name(harness.name, args.name, project, records.all_sessions(context.paths))
     start = starting.with_worktree(start, args, harness.name, name)
     request = replace(request, args=[*start.more_args, *args.rest])
     id_ = start.id or planning.NO_SESSION
@@ -207,7 +208,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     assert prospect.running is not None
     body: dict[str, Any] = {
         "harness": harness.name,
-        "declaration": harness_loader.wire_declaration(harness),
+        "declaration": loader.wire_declaration(harness),
         "name": name,
         "project": str(project),
         "watchdog_s": plan.injection.watchdog_s,
@@ -245,8 +246,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if args.print_env or args.no_exec:
         return _prepared_only(plan, args, events, context)
     code = run_prepared(prepared, events, become=args.exec)
-    if args.stop_engine == "exit" and not sessions.held_leases(context.paths):
-        from ftagent.engine_stop import stop_engine
+    if args.stop_engine == "exit" and not records.held_leases(context.paths):
+        from ftagent.local_engine.stop import stop_engine
 
         stop_engine(context.paths)
     return code
@@ -257,8 +258,8 @@ def _harness(args: argparse.Namespace, context: Context) -> Harness:
     if args.agent != "run":
         if args.declaration is not None:
             raise UsageError("--declaration belongs to ft launch run.", "Leave it out.")
-        return harness_loader.load(args.agent)
-    harness = harness_loader.load_command(args.rest, args.declaration, context.cwd)
+        return loader.load(args.agent)
+    harness = loader.load_command(args.rest, args.declaration, context.cwd)
     args.rest = args.rest[1:]
     return harness
 
@@ -316,7 +317,7 @@ def _build(
     context: Context,
 ) -> planning.Plan:
     """Gathers what the pure plan needs from disk, and builds it."""
-    from ftagent.models import DEFAULT_WINDOW_TOKENS
+    from ftagent.local_engine.models import DEFAULT_WINDOW_TOKENS
 
     engine = planning.EngineState(
         url=prospect.url.text,

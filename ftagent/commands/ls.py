@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ftagent.context import Context
-from ftagent.session_listing import add_flags, list_sessions
+from ftagent.session.listing import add_flags, list_sessions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

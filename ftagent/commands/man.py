@@ -18,12 +18,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Through man(1) on a terminal, as source elsewhere."""
-    from ftagent import command_docs
+    from ftagent.commandline import docs
 
     if args.markdown:
-        print(command_docs.markdown(), end="")
+        print(docs.markdown(), end="")
         return 0
-    page = command_docs.roff()
+    page = docs.roff()
     man = shutil.which("man", path=context.env.get("PATH"))
     if args.roff or man is None or not sys.stdout.isatty():
         print(page, end="")

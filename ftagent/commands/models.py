@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_command import run_engine_tool
+    from ftagent.local_engine.command import run_engine_tool
     from ftagent.paths import ensure
 
     settings = context.settings({"models_dir": args.models_dir})

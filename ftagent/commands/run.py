@@ -8,9 +8,9 @@ import sys
 from ftagent.chat import Answer, Chat
 from ftagent.context import Context
 from ftagent.errors import FtError, UsageError
-from ftagent.option_values import parse_tokens
+from ftagent.local_engine.provision import EngineChoice, provide
 from ftagent.output import Progress, note, print_json
-from ftagent.provision import EngineChoice, provide
+from ftagent.settings.values import parse_tokens
 from ftagent.text import require_utf8
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftagent.context import Context
-from ftagent.engine_options import add_engine_flags, engine_flags
+from ftagent.local_engine.options import add_engine_flags, engine_flags
 
 if TYPE_CHECKING:
-    from ftagent.models import LocalModel
+    from ftagent.local_engine.models import LocalModel
 
 PASS_THROUGH = True
 
@@ -33,14 +33,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.engine_command import engine_command, foreground_environment, run_engine_tool
-    from ftagent.engine_options import as_arguments
-    from ftagent.engine_process import refuse_foreign_port, serve_arguments
     from ftagent.errors import Conflict
-    from ftagent.models import find_model
+    from ftagent.local_engine.command import engine_command, foreground_environment, run_engine_tool
+    from ftagent.local_engine.models import find_model
+    from ftagent.local_engine.options import as_arguments
+    from ftagent.local_engine.process import refuse_foreign_port, serve_arguments
+    from ftagent.local_engine.provision import pull_model
+    from ftagent.local_engine.running import find_engine
     from ftagent.paths import ensure
-    from ftagent.provision import pull_model
-    from ftagent.running_engine import find_engine
 
     settings = context.settings({**engine_flags(args), "models_dir": args.models_dir})
     models_dir = context.models_dir(settings)
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 def weightless(wanted: str, cwd: Path) -> LocalModel | None:
     """A folder with a model's words and none of its weights, which is enough before an upstream."""
-    from ftagent.models import DEFAULT_WINDOW_TOKENS, LocalModel
+    from ftagent.local_engine.models import DEFAULT_WINDOW_TOKENS, LocalModel
 
     folder = (cwd / Path(wanted).expanduser()).resolve()
     if "/" not in wanted or (folder / "ftw.json").exists() or not (folder / "tokenizer.json").is_file():

@@ -17,10 +17,10 @@ from ftagent.context import Context, find_project
 from ftagent.errors import Conflict, FtError, NotHere, Refused, UsageError
 from ftagent.launch import detach
 from ftagent.output import note, print_json
-from ftagent.session_listing import add_flags, list_sessions
-from ftagent.session_live import Live
-from ftagent.session_table import to_json
-from ftagent.sessions import (
+from ftagent.session.listing import add_flags, list_sessions
+from ftagent.session.live import Live
+from ftagent.session.table import to_json
+from ftagent.session.records import (
     Session,
     all_sessions,
     choose_name,

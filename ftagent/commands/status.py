@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from ftagent.context import Context
-from ftagent.engine_report import describe, engine_report, exit_code
+from ftagent.local_engine.report import describe, engine_report, exit_code
 from ftagent.output import print_json
-from ftagent.session_live import Live
-from ftagent.session_table import render, to_json
-from ftagent.sessions import all_sessions, lease_is_held
+from ftagent.session.live import Live
+from ftagent.session.records import all_sessions, lease_is_held
+from ftagent.session.table import render, to_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

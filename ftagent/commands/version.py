@@ -26,7 +26,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         except PackageNotFoundError:
             return None
 
-    from ftagent.engine_report import engine_report
+    from ftagent.local_engine.report import engine_report
 
     print_json(
         {

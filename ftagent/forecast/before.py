@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ftagent.engine_client import EngineClient
 from ftagent.errors import FtError
 from ftagent.forecast.rates import BENCH, NONE, Rates, find
+from ftagent.local_engine.client import EngineClient
 from ftagent.paths import Paths
 
 WARM_NEW_TOKENS = 512  # of a first prompt, what no other session in the project had: the question and the date

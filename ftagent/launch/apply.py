@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftagent import sessions
 from ftagent.atomic import write_text
 from ftagent.launch.plan import Plan
 from ftagent.launch.plan_json import SCHEMA
 from ftagent.paths import Paths, ensure
+from ftagent.session import records
 
 
 def apply(plan: Plan, paths: Paths) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def apply(plan: Plan, paths: Paths) -> dict[str, Any]:
         ensure(file.path.parent)
         write_text(file.path, file.text)
     record = session_record(plan)
-    sessions.save(plan.session.state_dir, record)
+    records.save(plan.session.state_dir, record)
     return record
 
 
@@ -28,12 +28,12 @@ def session_record(plan: Plan) -> dict[str, Any]:
     """The document of session.json (ft.session/1); holds no secret."""
     session = plan.session
     return {
-        "schema": sessions.SCHEMA,
+        "schema": records.SCHEMA,
         "id": session.id,
         "name": session.name,
-        "created": sessions.now(),
+        "created": records.now(),
         "project": {
-            "id": sessions.project_id(session.root),
+            "id": records.project_id(session.root),
             "root": str(session.root),
             "cwd": str(session.cwd),
             "branch": session.branch,

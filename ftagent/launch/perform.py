@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ftagent import session_links, sessions
 from ftagent.errors import FtError, LaunchFailed, explain_os_error
 from ftagent.launch import receipt
 from ftagent.launch.apply import apply
 from ftagent.launch.events import Events
 from ftagent.launch.plan import Plan, launch_context
 from ftagent.launch.run import exec_agent, run_agent
+from ftagent.local_engine.provision import end_session
+from ftagent.local_engine.running import RunningEngine
 from ftagent.output import note
 from ftagent.paths import Paths
-from ftagent.provision import end_session
-from ftagent.running_engine import RunningEngine
+from ftagent.session import links as session_links
+from ftagent.session import records as sessions
 
 if TYPE_CHECKING:
     from ftagent.launch.egress import Report

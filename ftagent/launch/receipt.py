@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ftagent.config import Settings
-from ftagent.engine_client import EngineClient
 from ftagent.errors import FtError
+from ftagent.local_engine.client import EngineClient
+from ftagent.settings.config import Settings
 
 if TYPE_CHECKING:
     from ftagent.launch.egress import Report

@@ -12,17 +12,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ftagent import session_choice, session_links
 from ftagent.context import Context
 from ftagent.errors import FtError, NotHere, Refused, UsageError
 from ftagent.launch import detach
 from ftagent.launch.events import Events
+from ftagent.local_engine.provision import EngineChoice, provide
+from ftagent.local_engine.running import RunningEngine, find_engine
 from ftagent.output import note
-from ftagent.provision import EngineChoice, provide
-from ftagent.running_engine import RunningEngine, find_engine
-from ftagent.session_choice import Place
-from ftagent.sessions import Session, conversations_but
-from ftagent.worktree import add_worktree, plan_worktree
+from ftagent.session import choice as session_choice
+from ftagent.session import links
+from ftagent.session.choice import Place
+from ftagent.session.records import Session, conversations_but
+from ftagent.session.worktree import add_worktree, plan_worktree
 
 COPY_MOVED = ("pi",)  # that refuse a conversation of a folder that is gone, and take a copy of it by its path
 PREFETCH_S = 5.0
@@ -86,8 +87,8 @@ def find(args: argparse.Namespace, context: Context, here: Path) -> Start:
         place = session_choice.place_of(session, here)
     agent = args.agent or str(session.field("agent", "name"))
     session = _linked(session, agent, context)
-    conversation = session_links.continued(session.record or {}, args.conversation)
-    kept = session_links.transcript_of(session.record or {}, conversation)
+    conversation = links.continued(session.record or {}, args.conversation)
+    kept = links.transcript_of(session.record or {}, conversation)
     if kept is not None and not kept.exists():
         raise NotHere(
             f"{agent} has no record of session {session.field('name')} any more: {kept} is gone.",
@@ -212,10 +213,10 @@ def _linked(session: Session, agent: str, context: Context) -> Session:
     if engine is not None:
         from ftagent.launch.receipt import fetch_session
 
-        found = session_links.observed(fetch_session(engine.client, session.id))
+        found = links.observed(fetch_session(engine.client, session.id))
     if not found and run.get("start"):
         begin = datetime.fromisoformat(str(run["start"]).replace("Z", "+00:00"))
         cwd = Path(session.field("project", "cwd"))
         taken = conversations_but(context.paths, session.id)
-        found = session_links.scan(agent, context.env, context.paths.home, cwd, begin, datetime.now(UTC), taken)
-    return replace(session, record={**record, "harness": session_links.merge([], found)})
+        found = links.scan(agent, context.env, context.paths.home, cwd, begin, datetime.now(UTC), taken)
+    return replace(session, record={**record, "harness": links.merge([], found)})

@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from ftagent import engine_command, engine_process, provision
 from ftagent.cli import main
+from ftagent.local_engine import command, process, provision
 
 FRONT = str(Path(__file__).with_name("fake_front.py"))
 
@@ -31,6 +31,6 @@ def full_disk(descriptor):
 
 if os.environ.get("FAKE_FULL_DISK"):
     os.fsync = full_disk
-engine_command.engine_command = engine_process.engine_command = fake_command
+command.engine_command = process.engine_command = fake_command
 provision.run_engine_tool = fake_tool
 sys.exit(main())

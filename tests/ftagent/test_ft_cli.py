@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ftagent import __version__, command_index
+from ftagent import __version__
+from ftagent.commandline import index
 from ftagent.errors import explain_os_error
 
 HEAVY = {"torch", "numpy", "fastapi", "textual", "httpx", "engine", "rich", "pydantic", "asyncio"}
@@ -42,14 +43,14 @@ def test_help_is_quick(sandbox) -> None:
 
 def test_every_command_is_listed_with_its_own_words(sandbox) -> None:
     listed = sandbox.run("help", "all").stdout
-    for name in command_index.names():
-        line = command_index.help_line(name)
+    for name in index.names():
+        line = index.help_line(name)
         assert line, name
         assert any(row.split()[:1] == [name] and line in row for row in listed.splitlines())
-    assert set(command_index.FIRST) <= set(command_index.names())
+    assert set(index.FIRST) <= set(index.names())
 
 
-@pytest.mark.parametrize("name", command_index.names())
+@pytest.mark.parametrize("name", index.names())
 def test_every_command_explains_itself(name: str, sandbox) -> None:
     done = sandbox.run(name, "--help")
     assert done.returncode == 0

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ftagent import command_index, completion
-from ftagent.command_docs import markdown, roff
-from ftagent.command_model import commands, flatten
+from ftagent.commandline import completion, index
+from ftagent.commandline.docs import markdown, roff
+from ftagent.commandline.model import commands, flatten
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,7 +109,7 @@ def test_fish(with_ft, scripts) -> None:
         assert done.stderr == ""
         return dict((*row.split("\t"), "")[:2] for row in done.stdout.splitlines())
 
-    assert offered("ft lau") == {"launch": command_index.help_line("launch")}
+    assert offered("ft lau") == {"launch": index.help_line("launch")}
     assert set(offered("ft engine st")) == {"start", "stop", "status"}
     assert set(offered("ft engine start --no-w")) == {"--no-wait"}
     assert set(offered("ft launch claude --model ")) == {"alpha", "beta"}
@@ -167,6 +167,6 @@ def test_the_manual_page_is_one(tmp_path) -> None:
         env={**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    for name in command_index.names():
+    for name in index.names():
         assert f"ft {name}" in done.stdout
     assert "EXIT STATUS" in done.stdout

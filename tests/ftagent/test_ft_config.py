@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ftagent.config import load_settings
 from ftagent.errors import Refused, UsageError
+from ftagent.settings.config import load_settings
 
 
 def test_precedence(tmp_path: Path) -> None:

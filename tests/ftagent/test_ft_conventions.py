@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from ftagent import schemas
-from ftagent.command_runner import build_parser, take_variables
+from ftagent.commandline.runner import build_parser, take_variables
 from ftagent.errors import UsageError
 
 

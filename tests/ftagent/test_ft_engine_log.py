@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ftagent.engine_log import cause_in
-from ftagent.engine_process import _died
+from ftagent.local_engine.log import cause_in
+from ftagent.local_engine.process import _died
 
 TRACE = 'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    import tokenizers\n'
 

@@ -12,8 +12,8 @@ import pytest
 
 from engine.memory.amounts import parse_bytes as engine_bytes
 from engine.settings import OPTIONS as ENGINE_TABLE
-from ftagent.config import ENGINE_OPTIONS
-from ftagent.option_values import parse_bytes
+from ftagent.settings.config import ENGINE_OPTIONS
+from ftagent.settings.values import parse_bytes
 
 SERVE_ONLY = {
     "model",

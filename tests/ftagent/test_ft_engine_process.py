@@ -210,13 +210,13 @@ def test_the_newline_that_ends_standard_input_is_no_part_of_the_question(sandbox
 
 
 def test_an_engine_that_does_not_listen_is_killed(sandbox, monkeypatch) -> None:
-    from ftagent.engine_stop import stop_engine
+    from ftagent.local_engine.running import find_engine
+    from ftagent.local_engine.stop import stop_engine
     from ftagent.paths import find_paths
-    from ftagent.running_engine import find_engine
 
     sandbox.model()
     assert sandbox.run("engine", "start", fake=True, env={"FAKE_MODE": "deaf"}).returncode == 0
-    monkeypatch.setattr("ftagent.engine_stop.TERM_GRACE_S", 0.3)
+    monkeypatch.setattr("ftagent.local_engine.stop.TERM_GRACE_S", 0.3)
     paths = find_paths(sandbox.env)
     assert stop_engine(paths, grace_s=0.2) is True
     assert find_engine(paths) is None

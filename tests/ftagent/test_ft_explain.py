@@ -2,8 +2,8 @@
 
 import pytest
 
-from ftagent.config import parse_anticipate, parse_size
 from ftagent.explain import anchors_text, explain_text, why
+from ftagent.settings.config import parse_anticipate, parse_size
 
 BROKE = {
     "token": 12345,

@@ -102,8 +102,8 @@ def sessions_of(sandbox) -> list:
 
 
 def engine_sessions(sandbox) -> list:
+    from ftagent.local_engine.running import find_engine
     from ftagent.paths import find_paths
-    from ftagent.running_engine import find_engine
 
     return find_engine(find_paths(sandbox.env)).client.get("/v1/sessions")["sessions"]
 

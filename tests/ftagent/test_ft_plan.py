@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from ftagent import harness_loader
+from ftagent.agents import loader
 
 KEYS = {"MY_OPENAI_API_KEY": "sk-one", "AWS_SECRET_ACCESS_KEY": "two", "ANTHROPIC_API_KEY": "three"}
 
@@ -17,7 +17,7 @@ def plan_of(sandbox, agent: str, *arguments: str, **options) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("agent", harness_loader.names())
+@pytest.mark.parametrize("agent", loader.names())
 def test_every_agent_has_a_plan_without_being_installed(agent: str, sandbox) -> None:
     plan = plan_of(sandbox, agent, env=KEYS)
     assert plan["schema"] == "ft.plan/1"
@@ -36,7 +36,7 @@ def test_every_agent_has_a_plan_without_being_installed(agent: str, sandbox) -> 
         "warnings",
     }
     assert plan["agent"]["name"] == agent
-    if harness_loader.load(agent).adapter.executables:
+    if loader.load(agent).adapter.executables:
         assert plan["agent"]["path"] is None
         assert any(warning["code"].startswith("FT-W0101") for warning in plan["warnings"])
     assert set(plan["env"]) == {"set", "unset"}
@@ -193,7 +193,7 @@ def test_a_proxy_is_told_about_the_loopback(sandbox) -> None:
 def test_the_password_of_a_proxy_is_never_shown(sandbox) -> None:
     env = {"HTTPS_PROXY": "http://me:hush-hush@proxy:3128", "ANTHROPIC_BASE_URL": "https://me:hush-hush@gateway/v1"}
     for flags in ([], ["-v"], ["--json"], ["--print-env"], ["--print-config"]):
-        for agent in harness_loader.names():
+        for agent in loader.names():
             done = sandbox.run("launch", agent, "--dry-run", *flags, env=env)
             assert done.returncode == 0, done.stderr
             assert "hush-hush" not in done.stdout + done.stderr

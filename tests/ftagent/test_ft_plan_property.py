@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ftagent import harness_loader
+from ftagent.agents import loader
 from ftagent.launch import plan as planning
 from ftagent.launch.apply import apply
 from ftagent.launch.plan_json import to_json
@@ -62,7 +62,7 @@ def text(chance: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("agent", harness_loader.names())
+@pytest.mark.parametrize("agent", loader.names())
 def test_what_is_previewed_is_what_happens(agent: str, seed: int, tmp_path: Path) -> None:
     chance = random.Random(f"{agent}-{seed}")
     home, cwd, out = tmp_path / "home", tmp_path / "project ü" / "below", tmp_path / "seen.json"
@@ -79,7 +79,7 @@ def test_what_is_previewed_is_what_happens(agent: str, seed: int, tmp_path: Path
     env |= {name: text(chance) for name in NAMES if chance.random() < 0.5}
     env.pop("XDG_CONFIG_HOME", None) if chance.random() < 0.5 else env.update(XDG_CONFIG_HOME=str(home / ".config"))
     request = planning.LaunchRequest(
-        harness=harness_loader.load(agent),
+        harness=loader.load(agent),
         args=[*FIRST.get(agent, []), *chance.choices(WORDS, k=chance.randint(0, 4))],
         home=home,
         env=env,

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from ftagent.session_links import continued, link, merge, scan
-from ftagent.sessions import folder_identity
+from ftagent.session.links import continued, link, merge, scan
+from ftagent.session.records import folder_identity
 
 pytestmark = pytest.mark.usefixtures("pulled")
 # What pi does of a conversation: a file with its id in the folder of sessions, or the one that --session names.
@@ -202,7 +202,7 @@ def test_one_corrupt_record_among_fifty_hides_none(sandbox: Any) -> None:
 def test_a_thousand_sessions_are_listed_in_little_time(sandbox: Any, capsys: pytest.CaptureFixture[str]) -> None:
     from ftagent.context import Context
     from ftagent.paths import find_paths
-    from ftagent.session_listing import list_sessions
+    from ftagent.session.listing import list_sessions
 
     for number in range(1000):
         record(sandbox, number)

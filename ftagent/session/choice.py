@@ -10,8 +10,8 @@ from pathlib import Path
 from ftagent.context import Context
 from ftagent.errors import NotHere, Refused, UsageError
 from ftagent.output import note
-from ftagent.session_live import Live
-from ftagent.sessions import Session, all_sessions, belongs, find_session, holder, lease_is_held
+from ftagent.session.live import Live
+from ftagent.session.records import Session, all_sessions, belongs, find_session, holder, lease_is_held
 
 
 @dataclass(frozen=True, slots=True)

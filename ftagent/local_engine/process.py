@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ftagent import port_owner
-from ftagent.config import Settings
-from ftagent.engine_client import EngineClient, parse_engine_url
-from ftagent.engine_command import engine_command
-from ftagent.engine_log import cause_in, log_tail, new_log
-from ftagent.engine_options import as_arguments
-from ftagent.engine_stop import stop_engine
 from ftagent.errors import Conflict, EngineNotReady, FtError, NotHere, UsageError
 from ftagent.isolation import engine_environment
-from ftagent.models import LocalModel
+from ftagent.local_engine import port_owner
+from ftagent.local_engine.client import EngineClient, parse_engine_url
+from ftagent.local_engine.command import engine_command
+from ftagent.local_engine.log import cause_in, log_tail, new_log
+from ftagent.local_engine.models import LocalModel
+from ftagent.local_engine.options import as_arguments
+from ftagent.local_engine.running import RunningEngine, find_engine, has_crashed, is_crashed
+from ftagent.local_engine.stop import stop_engine
 from ftagent.paths import Paths, ensure
 from ftagent.processes import is_alive
-from ftagent.running_engine import RunningEngine, find_engine, has_crashed, is_crashed
+from ftagent.settings.config import Settings
 
 Show = Callable[[str, str], None]  # text, phase
 _FULL_BYTES = 1 << 20

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftagent.errors import FtError
+from ftagent.local_engine.running import find_engine
 from ftagent.paths import Paths
-from ftagent.running_engine import find_engine
-from ftagent.session_links import is_lost
-from ftagent.sessions import Session, lease_is_held
+from ftagent.session.links import is_lost
+from ftagent.session.records import Session, lease_is_held
 
 IDLE_S = 600.0
 STATUSES = (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftagent.atomic import read_json
-from ftagent.engine_client import EngineClient, EngineUrl, parse_engine_url
 from ftagent.errors import EngineNotReady
+from ftagent.local_engine.client import EngineClient, EngineUrl, parse_engine_url
 from ftagent.paths import Paths
 
 

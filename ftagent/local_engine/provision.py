@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftagent.atomic import read_json
-from ftagent.config import Settings
 from ftagent.context import Context
-from ftagent.engine_client import EngineClient, EngineUrl, parse_engine_url
-from ftagent.engine_command import run_engine_tool
-from ftagent.engine_options import arguments_of, as_arguments, differences, given
-from ftagent.engine_process import (
+from ftagent.local_engine.client import EngineClient, EngineUrl, parse_engine_url
+from ftagent.local_engine.command import run_engine_tool
+from ftagent.local_engine.options import arguments_of, as_arguments, differences, given
+from ftagent.settings.config import Settings
+from ftagent.local_engine.process import (
     Show,
     serve_arguments,
     start_engine,
     wait_ready,
 )
-from ftagent.engine_stop import stop_engine
 from ftagent.errors import Conflict, EngineNotReady, FtError, LaunchFailed, NotHere, Refused
-from ftagent.models import LocalModel, find_model
+from ftagent.local_engine.models import LocalModel, find_model
+from ftagent.local_engine.running import RunningEngine, find_engine, is_crashed
+from ftagent.local_engine.stop import stop_engine
 from ftagent.output import note
 from ftagent.paths import ensure
-from ftagent.running_engine import RunningEngine, find_engine, is_crashed
-from ftagent.sessions import SESSION_ID
+from ftagent.session.records import SESSION_ID
 
 _TOKEN = re.compile(r"[!-~]{1,512}")  # printable ASCII
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ftagent.atomic import read_json, write_json
-from ftagent.config import Trusted
 from ftagent.paths import Paths, ensure
+from ftagent.settings.config import Trusted
 
 SCHEMA = "ft.trust/1"
 

@@ -53,7 +53,7 @@ class Session:
 
     def status(self, paths: Paths) -> str:
         """One of session_live.STATUSES; for many sessions use one `Live`."""
-        from ftagent.session_live import Live
+        from ftagent.session.live import Live
 
         return Live(paths).status(self)
 

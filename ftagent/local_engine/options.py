@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ftagent.config import ENGINE_OPTIONS, Settings
+from ftagent.settings.config import ENGINE_OPTIONS, Settings
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ftagent.output import table
-from ftagent.session_live import Live
-from ftagent.sessions import Session
+from ftagent.session.live import Live
+from ftagent.session.records import Session
 
 CELL = 28
 

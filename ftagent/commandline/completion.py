@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 
-from ftagent.command_model import CommandModel, commands, flatten
+from ftagent.commandline.model import CommandModel, commands, flatten
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field
 
-from ftagent import command_index
-from ftagent.command_runner import build_parser, variable_of
+from ftagent.commandline import index
+from ftagent.commandline.runner import build_parser, variable_of
 
 _KINDS = {"agent": "agents", "session": "sessions", "model": "models", "key": "settings", "schema_name": "schemas"}
 _SESSION_FLAGS = {"--resume", "--fork"}
@@ -38,11 +38,11 @@ class CommandModel:
 
 def commands() -> list[CommandModel]:
     """All of them; imports every command."""
-    return [command(name) for name in command_index.names()]
+    return [command(name) for name in index.names()]
 
 
 def command(name: str) -> CommandModel:
-    return _model(name, command_index.help_line(name), build_parser(name))
+    return _model(name, index.help_line(name), build_parser(name))
 
 
 def _model(path: str, about: str, parser: argparse.ArgumentParser) -> CommandModel:

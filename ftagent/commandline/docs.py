@@ -6,7 +6,7 @@ import re
 import textwrap
 
 from ftagent import __version__
-from ftagent.command_model import CommandModel, OptionModel, commands
+from ftagent.commandline.model import CommandModel, OptionModel, commands
 
 EXIT_CODES = (
     ("0", "done"),

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftagent import option_values
-from ftagent.config import OPTIONS, Option
+from ftagent.settings import values
+from ftagent.settings.config import OPTIONS, Option
 
 _TOKENS = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"^\d[\d_,]*[kKmM]?$"}]}
 _SIZE = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}, {"type": "boolean"}]}
 _KINDS: dict[Any, dict[str, Any]] = {
-    option_values.parse_name: {"type": "string", "minLength": 1},
-    option_values.parse_tokens: _TOKENS,
-    option_values.parse_kv: _TOKENS,
-    option_values.parse_switch: {"anyOf": [{"type": "boolean"}, {"enum": ["on", "off"]}]},
-    option_values.parse_count: {"type": "integer", "minimum": 1},
-    option_values.parse_threads: {"type": "integer", "minimum": 1, "maximum": option_values.MAX_THREADS},
-    option_values.parse_port: {"type": "integer", "minimum": 1, "maximum": 65535},
-    option_values.parse_positive: {"type": "number", "exclusiveMinimum": 0},
-    option_values.parse_size: _SIZE,
-    option_values.parse_bytes: _SIZE,
-    option_values.parse_anticipate: {"anyOf": [{"enum": ["auto", "on", "off"]}, {"type": "boolean"}]},
+    values.parse_name: {"type": "string", "minLength": 1},
+    values.parse_tokens: _TOKENS,
+    values.parse_kv: _TOKENS,
+    values.parse_switch: {"anyOf": [{"type": "boolean"}, {"enum": ["on", "off"]}]},
+    values.parse_count: {"type": "integer", "minimum": 1},
+    values.parse_threads: {"type": "integer", "minimum": 1, "maximum": values.MAX_THREADS},
+    values.parse_port: {"type": "integer", "minimum": 1, "maximum": 65535},
+    values.parse_positive: {"type": "number", "exclusiveMinimum": 0},
+    values.parse_size: _SIZE,
+    values.parse_bytes: _SIZE,
+    values.parse_anticipate: {"anyOf": [{"enum": ["auto", "on", "off"]}, {"type": "boolean"}]},
 }
 
 

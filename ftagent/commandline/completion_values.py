@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from ftagent import harness_loader
+from ftagent.agents import loader
 from ftagent.atomic import read_json, write_json
-from ftagent.config import OPTIONS
 from ftagent.context import Context
 from ftagent.errors import FtError
 from ftagent.paths import ensure
+from ftagent.settings.config import OPTIONS
 
 KINDS = ("sessions", "models", "agents", "settings", "schemas")
 
@@ -19,11 +19,11 @@ def values(kind: str, context: Context) -> list[tuple[str, str]]:
     if kind == "sessions":
         return _sessions(context)
     if kind == "models":
-        from ftagent.models import installed
+        from ftagent.local_engine.models import installed
 
         return [(name, "") for name in installed(context.models_dir(context.settings()))]
     if kind == "agents":
-        return [(name, "") for name in harness_loader.names()]
+        return [(name, "") for name in loader.names()]
     if kind == "settings":
         return [(option.name, option.help) for option in OPTIONS]
     from ftagent.schemas import names
@@ -33,7 +33,7 @@ def values(kind: str, context: Context) -> list[tuple[str, str]]:
 
 def _sessions(context: Context) -> list[tuple[str, str]]:
     """Kept by the time of the folder's last change: a session that only ended is listed all the same."""
-    from ftagent.sessions import all_sessions
+    from ftagent.session.records import all_sessions
 
     file = context.paths.cache / "completion.json"
     try:

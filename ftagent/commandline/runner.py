@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ftagent import command_index
-from ftagent.config import BY_NAME
+from ftagent.commandline import index
 from ftagent.context import Context
 from ftagent.errors import NotHere, UsageError
-from ftagent.option_values import parse_switch
 from ftagent.paths import find_paths
+from ftagent.settings.config import BY_NAME
+from ftagent.settings.values import parse_switch
 
 
 class _ShortHelp(argparse.Action):
@@ -72,8 +72,8 @@ class Globals:
 
 def build_parser(name: str, common: Globals = Globals(), forwarded: bool = False) -> Parser:
     """The command's own parser. `forwarded`: its help is answered by what knows the flags of the action."""
-    module = importlib.import_module(command_index.module_of(name))
-    parser = Parser(prog=f"ft {name}", description=command_index.help_line(name) + ".", add_help=not forwarded)
+    module = importlib.import_module(index.module_of(name))
+    parser = Parser(prog=f"ft {name}", description=index.help_line(name) + ".", add_help=not forwarded)
     _add_common(parser.add_argument_group("common"), common)
     module.configure(parser)
     for inner in list(parsers_below(parser))[1:]:
@@ -107,7 +107,7 @@ def _add_common(group: argparse._ArgumentGroup, given: Globals | None) -> None:
 
 def run_command(name: str, arguments: list[str], common: Globals) -> int:
     """Raises FtError."""
-    module = importlib.import_module(command_index.module_of(name))
+    module = importlib.import_module(index.module_of(name))
     # `ft models fit --help` is answered by what knows the flags of `fit`
     theirs = bool(arguments) and arguments[0] in getattr(module, "FORWARDED_HELP", ())
     parser = build_parser(name, common, theirs)

@@ -6,9 +6,9 @@ from typing import Any
 
 from ftagent.atomic import read_json
 from ftagent.context import Context
-from ftagent.engine_client import EngineClient
 from ftagent.errors import EngineNotReady, FtError, NotHere
-from ftagent.running_engine import find_engine, is_crashed
+from ftagent.local_engine.client import EngineClient
+from ftagent.local_engine.running import find_engine, is_crashed
 
 ENGINE_FAULT = "FT-E05"  # codes of what is wrong here, and not with a request
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ftagent.errors import FtError, Refused, UsageError
-from ftagent.option_values import (
+from ftagent.settings.values import (
     one_of,
     parse_anticipate,
     parse_bytes,

@@ -7,9 +7,9 @@ import argparse
 from ftagent.context import Context, find_project
 from ftagent.errors import UsageError
 from ftagent.output import note, print_json
-from ftagent.session_live import STATUSES, Live
-from ftagent.session_table import render, to_json
-from ftagent.sessions import Session, all_sessions, belongs
+from ftagent.session.live import STATUSES, Live
+from ftagent.session.records import Session, all_sessions, belongs
+from ftagent.session.table import render, to_json
 
 FILTERS = ("status", "agent", "model", "name", "branch")
 

@@ -8,9 +8,9 @@ import signal
 import time
 
 from ftagent.errors import EngineNotReady, FtError
+from ftagent.local_engine.running import RunningEngine, find_engine
 from ftagent.paths import Paths
 from ftagent.processes import is_alive
-from ftagent.running_engine import RunningEngine, find_engine
 
 STOP_GRACE_S = 40.0  # running answers may end, then the worker writes what it keeps on disk
 TERM_GRACE_S = 10.0

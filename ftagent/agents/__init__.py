@@ -1,0 +1,1 @@
+"""Agents as installed programs, and the harnesses that describe them."""

@@ -1,0 +1,1 @@
+"""Sessions: their records, what they are doing, which one goes on and where."""
