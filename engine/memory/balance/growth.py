@@ -1,0 +1,74 @@
+"""How conversations grow: what each will need by the end of its next turn, and whether there will be one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.memory.balance.view import Line
+
+WEIGHT = 0.3  # of the newest turn in running means
+FIRST_GROWTH = 1024.0  # tokens of a turn, before one was seen
+FIRST_STEPS = 200.0  # tokens of an answer
+FIRST_GAP_S = 60.0  # between two turns of a conversation
+PATIENCE = 8.0  # after so many usual gaps without a turn, one more is half as likely
+MOST_LINES = 64  # of which the longest unused is forgotten first
+
+
+@dataclass(slots=True)
+class _Seen:
+    tokens: int
+    used_s: float
+    growth: float | None = None  # None: no second turn yet
+    gap_s: float = FIRST_GAP_S
+    turns: int = 0
+
+
+class Growth:
+    """Told where each turn of a conversation begins and ends. `line` names a conversation; "" is not remembered."""
+
+    def __init__(self) -> None:
+        self.steps_per_turn = FIRST_STEPS
+        self._seen: dict[str, _Seen] = {}  # least recently used first
+
+    def ended(self, line: str, tokens: int, output_tokens: int, now_s: float) -> None:
+        """A request of `line` is over; `tokens` of it, prompt and answer, are cached."""
+        if output_tokens > 0:
+            self.steps_per_turn += WEIGHT * (output_tokens - self.steps_per_turn)
+        if not line:
+            return
+        seen = self._seen.pop(line, None)
+        if seen is None:
+            seen = _Seen(tokens, now_s)
+        else:
+            grown = max(0, tokens - seen.tokens)
+            seen.growth = grown if seen.growth is None else seen.growth + WEIGHT * (grown - seen.growth)
+            seen.gap_s += WEIGHT * (max(0.0, now_s - seen.used_s) - seen.gap_s)
+            seen.tokens, seen.used_s = tokens, now_s
+        seen.turns += 1
+        self._seen[line] = seen
+        while len(self._seen) > MOST_LINES:
+            del self._seen[next(iter(self._seen))]
+
+    def forget(self, line: str) -> None:
+        """The conversation is over; unknown ones are ignored."""
+        self._seen.pop(line, None)
+
+    def lines(self, now_s: float, running: Mapping[str, int]) -> tuple[Line, ...]:
+        """Every conversation remembered; `running` are the tokens that lines in a step or in the queue have by now."""
+        made = [
+            Line(max(tokens, self._tokens(line)), self._growth(line), 1.0, running=True)
+            for line, tokens in running.items()
+        ]
+        for line, seen in self._seen.items():
+            if line not in running:
+                idle_s = max(0.0, now_s - seen.used_s)
+                made.append(Line(seen.tokens, self._growth(line), 0.5 ** (idle_s / (PATIENCE * max(1.0, seen.gap_s)))))
+        return tuple(made)
+
+    def _tokens(self, line: str) -> int:
+        return self._seen[line].tokens if line in self._seen else 0
+
+    def _growth(self, line: str) -> float:
+        growth = self._seen[line].growth if line in self._seen else None
+        return FIRST_GROWTH if growth is None else growth

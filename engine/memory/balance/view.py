@@ -1,0 +1,91 @@
+"""What the balancer may know, and what it may say. Plain numbers; whoever fills a view owns where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engine.memory.split import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The KV of one conversation. `tokens` are held or cached now, `growth` more are expected by the end of its next turn,
+    and `reuse` is the probability that it goes on at all. A `running` line is in a step or waits for one."""
+
+    tokens: int
+    growth: float = 0.0
+    reuse: float = 1.0
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One moment of an engine, in slabs, tokens and seconds.
+
+    `least` is what each tenant keeps whatever happens: KV and states that running requests hold, one token's experts.
+    `need_kv` are slabs for what running requests compute next and for a request that waits for pages; it may be more than
+    there is. `misses(slots)` is the expected number of experts missing in one step. `pins` are slabs set by hand.
+    """
+
+    now_s: float
+    split: Split
+    slabs: int
+    slots_per_slab: int
+    tokens_per_slab: int
+    least: Split
+    misses: Callable[[int], float]
+    miss_s: float  # what one missing expert adds to a step
+    step_s: float  # a step that misses nothing
+    need_kv: int = 0
+    lent: int = 0  # slabs of the arena that other programs have now
+    give_back: int = 0  # more slabs that they want
+    take_back: int = 0  # of the lent ones, slabs that may be used again
+    lines: tuple[Line, ...] = ()
+    replay_s: float = 0.0  # computing one token of a prompt again
+    rows: float = 1.0  # sequences that decode together
+    steps_per_turn: float = 200.0
+    idle: bool = False  # nothing runs and nothing waits
+    pins: Mapping[str, int] = field(default_factory=dict)
+    window_tokens: int = 1 << 30  # the model's own limit
+    routed: float = 0.0  # experts that a step asks for; 0: not known
+    slab_s: float = 0.0  # emptying one slab for another tenant
+
+    @property
+    def usable(self) -> int:
+        """Slabs to share out once other programs have what they want."""
+        return max(0, self.slabs - max(0, self.lent + self.give_back - self.take_back))
+
+    def slots(self, split: Split) -> int:
+        return split.experts_slabs * self.slots_per_slab
+
+    def kv_tokens(self, split: Split) -> int:
+        return split.kv_slabs * self.tokens_per_slab
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a split is expected to give: one sequence's decode rate, the longest request, and the time to get there."""
+
+    decode_tokens_per_s: float
+    window_tokens: int
+    seconds_to_apply: float
+    misses_per_step: float
+    miss_rate: float | None  # of the experts that a step asks for; None: not known
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Make it `split`, and lend `lent` slabs in all to other programs. `urgent`: somebody waits for it, so dwell times and
+    idle times do not count. `reason` is one clause for people."""
+
+    split: Split
+    lent: int
+    reason: str
+    urgent: bool
+    before: Prediction
+    after: Prediction
