@@ -6,13 +6,13 @@ Pure decisions over a view of the engine: it reads no clock, holds no lease and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.memory.balance.value import predict
+from engine.memory.balance.bounds import Bounds
+from engine.memory.balance.value import predict, turn_s
 from engine.memory.balance.view import Line, Prediction, Proposal, View
-from engine.memory.split import Split
+from engine.memory.split import EXPERTS, KV, Split
 
 __all__ = ["Balancer", "Line", "Prediction", "Proposal", "Split", "Tuning", "View"]
 
@@ -21,41 +21,108 @@ LOG_ENTRIES = 256
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """`band`: a move that somebody does not wait for must save this share of the expected time of a turn. `dwell_s`: and
-    come so long after the last one."""
+    """`band`: a move that nobody waits for must save this share of the expected time of a turn. `dwell_s`: a move that takes
+    back what the last one did comes so long after it. `lead_tokens` are given to a running request beyond what it needs."""
 
-    band: float = 0.01
+    band: float = 0.005
     dwell_s: float = 2.0
+    lead_tokens: int = 256
 
 
 class Balancer:
-    """`log` is what was proposed, newest last: at, reason, before, after, predicted and measured tokens per second."""
+    """`log` is what was moved, newest last: at, reason, the two splits, and decode rates predicted and measured."""
 
     def __init__(self, tuning: Tuning | None = None) -> None:
         self.tuning = tuning or Tuning()
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_ENTRIES)
+        self._turned_at = -1e9  # when the last move was proposed
+        self._up = 0  # 1: it gave KV more; -1: less
 
     def propose(self, view: View) -> Proposal | None:
         """A better split than `view.split`, or None. The same view with the proposed split gives None."""
-        return None
+        bounds = Bounds.of(view, -(-self.tuning.lead_tokens // max(1, view.tokens_per_slab)))
+        best = self._best(view, bounds)
+        reason, urgent = self._forced(view, bounds, best)
+        if not reason:
+            reason = self._gains(view, bounds, best)
+        if not reason or (best == view.split and view.usable == view.slabs - view.lent):
+            return None
+        if best.kv_slabs != view.split.kv_slabs:
+            self._turned_at, self._up = view.now_s, 1 if best.kv_slabs > view.split.kv_slabs else -1
+        return Proposal(
+            view.split,
+            best,
+            view.slabs - view.usable,
+            reason,
+            urgent,
+            predict(view, view.split),
+            predict(view, best),
+        )
 
     def predict(self, view: View, split: Split) -> Prediction:
         """What `split` would give instead of the one there is."""
         return predict(view, split)
 
     def note_effect(
-        self, proposal: Proposal, at_s: float, after: Split, rates: Sequence[float | None], seconds: float
+        self,
+        proposal: Proposal,
+        at_s: float,
+        after: Split,
+        rate_before: float | None,
+        rate_after: float | None,
+        seconds: float,
     ) -> None:
-        """`proposal` has been applied by `at_s`, as far as `after` says, within `seconds`; `rates` are the decode rates
-        measured before it and after it."""
-        before_rate, after_rate = rates
+        """`proposal` has been applied by `at_s`, as far as `after` says, which took `seconds`. The rates are tokens per
+        second of one sequence that were measured before and after; None where nothing decoded."""
         self.log.append(
             {
                 "at": at_s,
                 "reason": proposal.reason,
+                "before": proposal.was.to_json(),
                 "after": after.to_json(),
-                "predicted": {"before": proposal.before.to_json(), "after": proposal.after.to_json()},
-                "measured": {"before": before_rate, "after": after_rate},
+                "lent": proposal.lent,
+                "predicted": {
+                    "before": proposal.before.decode_tokens_per_s,
+                    "after": proposal.after.decode_tokens_per_s,
+                },
+                "measured": {"before": rate_before, "after": rate_after},
                 "seconds": seconds,
             }
         )
+
+    def _best(self, view: View, bounds: Bounds) -> Split:
+        """The cheapest possible split; of equal ones the nearest to what is."""
+        splits = [bounds.split(kv) for kv in sorted(set(bounds.sizes(view)))]
+        now = view.split.kv_slabs
+        return min(splits, key=lambda split: (turn_s(view, split), abs(split.kv_slabs - now)))
+
+    def _forced(self, view: View, bounds: Bounds, best: Split) -> tuple[str, bool]:
+        """(why the split must change whatever it gains, whether somebody waits); empty when it need not."""
+        now = view.split
+        if now.slabs > bounds.usable or bounds.usable < view.slabs - view.lent:
+            return "another program needs memory", True
+        pinned = bounds.fixed is not None or KV in view.pins
+        if pinned and best != now:
+            return "set by hand", True
+        if view.need_kv > now.kv_slabs < bounds.low:
+            return "a request needs KV", True
+        if now.state_slabs < bounds.state or now.experts_slabs < min(bounds.least_experts, best.experts_slabs):
+            return "less than the least is there", True
+        if view.take_back and view.lent:
+            return "memory came back", False
+        return "", False
+
+    def _gains(self, view: View, bounds: Bounds, best: Split) -> str:
+        """Why `best` is worth a move; empty when it is not, or too soon."""
+        now = view.split
+        if best == now:
+            return ""
+        up = 1 if best.kv_slabs > now.kv_slabs else -1
+        if up != self._up and view.now_s < self._turned_at + self.tuning.dwell_s:
+            return ""
+        cost, better = turn_s(view, now), turn_s(view, best)
+        if now.kv_slabs < bounds.low:
+            return "a running request grows"
+        if cost - better <= self.tuning.band * cost:
+            return ""
+        return "the next turn needs KV" if up > 0 else "experts gain more"

@@ -10,8 +10,9 @@ from engine.memory.balance.view import Line
 WEIGHT = 0.3  # of the newest turn in running means
 FIRST_GROWTH = 1024.0  # tokens of a turn, before one was seen
 FIRST_STEPS = 200.0  # tokens of an answer
-FIRST_GAP_S = 60.0  # between two turns of a conversation
-PATIENCE = 8.0  # after so many usual gaps without a turn, one more is half as likely
+FIRST_GAP_S = 60.0  # from the end of a turn of a conversation to the end of the next one
+LEAST_GAP_S = 1.0
+PATIENCE = 3.0  # a line is expected back for so many of its usual gaps; then the longer it rests, the longer it will
 MOST_LINES = 64  # of which the longest unused is forgotten first
 
 
@@ -63,7 +64,8 @@ class Growth:
         for line, seen in self._seen.items():
             if line not in running:
                 idle_s = max(0.0, now_s - seen.used_s)
-                made.append(Line(seen.tokens, self._growth(line), 0.5 ** (idle_s / (PATIENCE * max(1.0, seen.gap_s)))))
+                expected_s = PATIENCE * max(LEAST_GAP_S, seen.gap_s)
+                made.append(Line(seen.tokens, self._growth(line), expected_s / max(expected_s, idle_s)))
         return tuple(made)
 
     def _tokens(self, line: str) -> int:

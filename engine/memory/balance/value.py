@@ -1,20 +1,45 @@
-"""What a split costs: seconds of an expected turn."""
+"""What a split costs: the seconds of an expected turn, and of computing again what had no room."""
 
 from __future__ import annotations
 
-from engine.memory.balance.view import Prediction, View
+from collections.abc import Iterable
+
+from engine.memory.balance.view import Line, Prediction, View
 from engine.memory.split import Split
 
 
-def step_s(view: View, slots: int) -> float:
-    """Seconds of one decode step with `slots` expert slots."""
-    return view.step_s + view.misses(slots) * view.miss_s
+def step_s(view: View, split: Split) -> float:
+    """Seconds of one decode step."""
+    return view.step_s + view.misses(view.slots(split)) * view.miss_s
+
+
+def turn_s(view: View, split: Split) -> float:
+    """Seconds of one turn: its steps, and the tokens that are expected to be computed again because KV has no room."""
+    return view.steps_per_turn * step_s(view, split) + replayed(view, split.kv_slabs) * view.replay_s
+
+
+def replayed(view: View, kv_slabs: int) -> float:
+    """Tokens expected to be computed again in one turn, with what is needed for sure taken off first.
+
+    The cache gives up what is least likely to be used again, so lines keep their room in the order of `reuse`.
+    """
+    room = (kv_slabs - view.need_kv) * view.tokens_per_slab
+    lost = 0.0
+    for line in wanted(view.lines):
+        tokens = line.tokens + line.growth
+        lost += line.reuse * max(0.0, tokens - max(0.0, room))
+        room -= int(tokens)
+    return lost
+
+
+def wanted(lines: Iterable[Line]) -> list[Line]:
+    """The lines that do not run, most likely to be used again first."""
+    return sorted((line for line in lines if not line.running), key=lambda line: -line.reuse)
 
 
 def predict(view: View, split: Split) -> Prediction:
     """See Balancer.predict."""
-    slots = view.slots(split)
-    misses = view.misses(slots)
+    misses = view.misses(view.slots(split))
     seconds = view.step_s + misses * view.miss_s
     moved = sum(max(0, view.split.get(tenant) - split.get(tenant)) for tenant in ("kv", "state", "experts"))
     return Prediction(

@@ -12,7 +12,8 @@ from engine.memory.split import Split
 @dataclass(frozen=True, slots=True)
 class Line:
     """The KV of one conversation. `tokens` are held or cached now, `growth` more are expected by the end of its next turn,
-    and `reuse` is the probability that it goes on at all. A `running` line is in a step or waits for one."""
+    and `reuse` is the probability that this comes within the time of one turn. A `running` line is in a step or waits for
+    one: what it needs is in `View.need_kv`."""
 
     tokens: int
     growth: float = 0.0
@@ -25,14 +26,15 @@ class View:
     """One moment of an engine, in slabs, tokens and seconds.
 
     `least` is what each tenant keeps whatever happens: KV and states that running requests hold, one token's experts.
-    `need_kv` are slabs for what running requests compute next and for a request that waits for pages; it may be more than
-    there is. `misses(slots)` is the expected number of experts missing in one step. `pins` are slabs set by hand.
+    `need_kv` are slabs for what running requests hold and compute next and for a request that waits for pages, what is
+    cached not counted; it may be more than there is. `misses(slots)` is the expected number of experts missing in one step.
+    `pins` are slabs set by hand.
     """
 
     now_s: float
     split: Split
     slabs: int
-    slots_per_slab: int
+    slots_per_slab: int  # 0: this engine has no expert slots
     tokens_per_slab: int
     least: Split
     misses: Callable[[int], float]
@@ -46,19 +48,20 @@ class View:
     replay_s: float = 0.0  # computing one token of a prompt again
     rows: float = 1.0  # sequences that decode together
     steps_per_turn: float = 200.0
-    idle: bool = False  # nothing runs and nothing waits
     pins: Mapping[str, int] = field(default_factory=dict)
     window_tokens: int = 1 << 30  # the model's own limit
+    experts: int = 1 << 30  # slots that hold every expert there is
     routed: float = 0.0  # experts that a step asks for; 0: not known
     slab_s: float = 0.0  # emptying one slab for another tenant
 
     @property
     def usable(self) -> int:
-        """Slabs to share out once other programs have what they want."""
-        return max(0, self.slabs - max(0, self.lent + self.give_back - self.take_back))
+        """Slabs to share out once other programs have what they want, as far as `least` allows."""
+        wanted = max(0, self.lent + self.give_back - min(self.take_back, self.lent))
+        return max(self.slabs - wanted, min(self.slabs, self.least.slabs))
 
     def slots(self, split: Split) -> int:
-        return split.experts_slabs * self.slots_per_slab
+        return min(self.experts, split.experts_slabs * self.slots_per_slab)
 
     def kv_tokens(self, split: Split) -> int:
         return split.kv_slabs * self.tokens_per_slab
@@ -80,9 +83,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Make it `split`, and lend `lent` slabs in all to other programs. `urgent`: somebody waits for it, so dwell times and
-    idle times do not count. `reason` is one clause for people."""
+    """Make it `split` instead of `was`, with `lent` slabs in all at other programs. `urgent`: somebody waits for it.
+    `reason` is one clause for people; `before` and `after` are what the two splits were expected to give."""
 
+    was: Split
     split: Split
     lent: int
     reason: str

@@ -1,0 +1,75 @@
+"""Which splits are possible now: what runs keeps its memory, other programs get what they want, pins hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.memory.balance.value import wanted
+from engine.memory.balance.view import View
+from engine.memory.split import EXPERTS, KV, STATE, Split
+
+CANDIDATES = 96  # sizes of KV that are compared, beside those where a conversation just fits
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """KV may have `low` to `high` slabs; states have `state`. Experts get what is left, `fixed` of it when pinned, and at
+    most `most`."""
+
+    low: int
+    high: int
+    state: int
+    usable: int
+    least_experts: int
+    most: int
+    fixed: int | None
+
+    def split(self, kv_slabs: int) -> Split:
+        """The split with so many slabs for KV. What neither can use stays free."""
+        left = self.usable - self.state - kv_slabs
+        experts = min(left, self.most if self.fixed is None else self.fixed)
+        return Split(kv_slabs, self.state, max(min(left, self.least_experts), experts))
+
+    @staticmethod
+    def of(view: View, lead_slabs: int) -> Bounds:
+        """`lead_slabs` more than is needed at once are given to KV while something runs, so that it need not ask again soon."""
+        usable, least, pins = view.usable, view.least, view.pins
+        least_experts = least.experts_slabs if view.slots_per_slab else 0
+        room = usable - least.kv_slabs - least_experts
+        state = max(least.state_slabs, min(pins.get(STATE, view.split.state_slabs), room))
+        most_kv = max(least.kv_slabs, usable - state - least_experts)
+        most_experts = -(-view.experts // view.slots_per_slab) if view.slots_per_slab else 0
+        fixed = pins.get(EXPERTS)
+        if KV in pins:
+            low = high = min(most_kv, max(least.kv_slabs, pins[KV]))
+        else:
+            low, high = min(most_kv, max(least.kv_slabs, _needed(view, lead_slabs))), most_kv
+            if fixed is not None:  # KV has all that the pinned experts leave
+                low = high = max(low, min(most_kv, usable - state - max(least_experts, fixed)))
+            else:  # more experts than there are need no room
+                low = max(low, usable - state - max(most_experts, least_experts))
+        return Bounds(low, high, state, usable, least_experts, most_experts, fixed)
+
+    def sizes(self, view: View) -> Iterator[int]:
+        """Sizes of KV worth comparing, within the bounds."""
+        steps = max(1, -(-(self.high - self.low) // CANDIDATES))
+        yield from range(self.low, self.high, steps)
+        yield self.high
+        if self.low <= view.split.kv_slabs <= self.high:
+            yield view.split.kv_slabs
+        tokens = 0.0
+        for line in wanted(view.lines):
+            for part in (line.tokens, line.growth):
+                tokens += part
+                slabs = view.need_kv - int(-tokens // view.tokens_per_slab)
+                if self.low <= slabs <= self.high:
+                    yield slabs
+
+
+def _needed(view: View, lead_slabs: int) -> int:
+    """What is needed with its lead. As long as half of the lead is there, it is not filled up again."""
+    if not any(line.running for line in view.lines):
+        return view.need_kv
+    least, comfortable = view.need_kv + lead_slabs // 2, view.need_kv + lead_slabs
+    return min(view.split.kv_slabs, comfortable) if view.split.kv_slabs >= least else comfortable
