@@ -52,11 +52,18 @@ def _bench(arguments: Sequence[str]) -> int:
     return main(arguments)
 
 
+def _forget(arguments: Sequence[str]) -> int:
+    from engine.forget import main
+
+    return main(arguments)
+
+
 COMMANDS = {
     "serve": (_serve, "the HTTP front and its worker, in the foreground"),
     "worker": (_worker, "the process that owns weights and caches; started by serve"),
     "plan": (_plan, "what a model needs in memory, before a byte is loaded"),
     "models": (_models, "list, pull, import and verify models"),
+    "forget": (_forget, "remove what sessions left on disk"),
     "bench": (_bench, "measure a part of the engine, and report what was kept"),
 }
 

@@ -8,6 +8,7 @@ front -> worker
     submit    see `Submit`
     cancel    rid:str
     stats     n:int                          answered by `stats` with the same n
+    forget    session:str                    what only it has on disk is removed
     shutdown  drain_s:float                  finish or drop running work, then exit 0
 
 worker -> front

@@ -187,6 +187,8 @@ class Worker:
     def _other(self, message: dict[str, Any]) -> None:
         if message["t"] == "shutdown" and self._scheduler is not None:
             self._scheduler.stop(float(message["drain_s"]))
+        if message["t"] == "forget" and self._scheduler is not None and self._scheduler.hibernation is not None:
+            self._scheduler.hibernation.forget(str(message["session"]))
         self._answer_stats()
 
     def _answer_stats(self) -> None:

@@ -38,6 +38,7 @@ _ADMIN_ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
     ("/v1/sessions", control.list_sessions, ("GET",)),
     ("/v1/sessions/{id}", control.get_session, ("GET",)),
     ("/v1/sessions/{id}", control.delete_session, ("DELETE",)),
+    ("/v1/sessions/{id}/forget", control.forget_session, ("POST",)),
     ("/v1/sessions/{id}/prefetch", control.prefetch, ("POST",)),
     ("/v1/sessions/{id}/turns", control.session_turns, ("GET",)),
     ("/v1/sessions/{id}/draft", control.session_draft, ("GET",)),

@@ -15,11 +15,12 @@ from starlette.responses import JSONResponse, Response
 
 from engine.api import fields
 from engine.api.stream import EventStream, sse
-from engine.errors import Unsupported
+from engine.errors import NotFound, Unsupported
 from engine.front import draft as drafting
 from engine.front import history
 from engine.front.context import VERSION, Front
 from engine.front.records import RING, SCHEMA
+from engine.front.sessions import SESSION_ID
 
 PREFETCH_S = 2.0  # what a launcher waits for an answer; the work goes on
 
@@ -137,6 +138,22 @@ async def delete_session(request: Request) -> Response:
     front.sessions.delete(request.path_params["id"])
     _forget(front, request.path_params["id"])
     return JSONResponse({"deleted": True})
+
+
+async def forget_session(request: Request) -> Response:
+    """POST /v1/sessions/{id}/forget: end it for good. How it ended is not kept, and what only it has on disk is removed."""
+    front: Front = request.app.state.front
+    session_id = request.path_params["id"]
+    if not SESSION_ID.fullmatch(session_id):
+        raise NotFound(f"There is no session {session_id}.", "See GET /v1/sessions.")
+    front.sessions.forget(session_id)
+    front.lines.forget(session_id)
+    front.heads.tails.forget(session_id)
+    if front.heads.forget(session_id):
+        await front.off_loop(front.heads.write)
+    front.supervisor.forget(session_id)
+    front.bus.publish("session", {"session": session_id, "change": "forgotten"})
+    return JSONResponse({"forgotten": True})
 
 
 def _forget(front: Front, session_id: str) -> None:

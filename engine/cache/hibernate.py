@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.cache.forget import of_sessions
 from engine.cache.node import common_tokens
 from engine.cache.segment import (
     Damaged,
@@ -147,18 +148,28 @@ class Disk:
         self._touch(file)
         return found
 
-    def keep_segment(self, tokens: array[int], parent: str, segment: Segment) -> bool:
-        """Write the KV that goes on from key `parent`; `tokens` are all up to its end. False when the budget has no room
-        for it. Raises OSError."""
+    def keep_segment(self, tokens: array[int], parent: str, segment: Segment, owner: str = "") -> bool:
+        """Write the KV that goes on from key `parent`; `tokens` are all up to its end, `owner` the session they are of. False
+        when the budget has no room for it. Raises OSError."""
         end = len(tokens)
         name = KvName(keys(self.identity, tokens, [end])[end], parent, segment.start, end)
-        return self._write(name, pack_segment(self.identity, segment))
+        return self._write(name, pack_segment(self.identity, segment, owner))
 
-    def keep_state(self, tokens: array[int], state: bytes) -> bool:
+    def keep_state(self, tokens: array[int], state: bytes, owner: str = "") -> bool:
         """Write the state after `tokens`. False when the budget has no room for it. Raises OSError."""
         end = len(tokens)
         name = StateName(keys(self.identity, tokens, [end])[end], end)
-        return self._write(name, pack_state(self.identity, name, state))
+        return self._write(name, pack_state(self.identity, name, state, owner))
+
+    def forget(self, session: str) -> int:
+        """Remove what only `session` has here; the number of files. Somebody else may be removing them at the same time."""
+        with self._lock:
+            files = {str(file.name): file for file in (*self._kv.values(), *self._states.values())}
+            missing = [file for file in files.values() if not file.path.exists()]
+            found = of_sessions([(file.name, file.path) for file in files.values()], {session})
+            for file in [*missing, *(files[str(name)] for name, _ in found.alone)]:
+                self._remove(file)
+        return len(found.alone)
 
     # The index
 

@@ -24,6 +24,7 @@ VERSION = 1
 _MAGIC = b"ftck"
 _HEAD = struct.Struct("<4sII")
 _CRC = struct.Struct("<I")
+_MAX_HEADER = 1 << 20
 _KV = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})-(\d+)-(\d+)\.kv")
 _STATE = re.compile(r"([0-9a-f]{32})-(\d+)\.state")
 
@@ -87,15 +88,29 @@ def keys(identity: str, tokens: array[int], positions: Iterable[int]) -> dict[in
     return found
 
 
-def pack_segment(identity: str, segment: Segment) -> list[bytes]:
-    """The parts of a file, to be written in order."""
-    header = {"identity": identity, "start": segment.start, "pages": [len(page) for page in segment.pages]}
+def pack_segment(identity: str, segment: Segment, owner: str = "") -> list[bytes]:
+    """The parts of a file, to be written in order. `owner` is the session that has it written."""
+    pages = [len(page) for page in segment.pages]
+    header = {"identity": identity, "start": segment.start, "pages": pages, "owner": owner}
     return _pack(header, segment.tokens, segment.pages)
 
 
-def pack_state(identity: str, name: StateName, state: bytes) -> list[bytes]:
+def pack_state(identity: str, name: StateName, state: bytes, owner: str = "") -> list[bytes]:
     """The parts of a file, to be written in order."""
-    return _pack({"identity": identity, "key": name.key, "start": name.position}, token_array([]), [state])
+    header = {"identity": identity, "key": name.key, "start": name.position, "owner": owner}
+    return _pack(header, token_array([]), [state])
+
+
+def read_owner(path: Path) -> str:
+    """The session that had the file written, from its header alone; "" where nobody says."""
+    try:
+        with path.open("rb") as file:
+            magic, version, size = _HEAD.unpack(file.read(_HEAD.size))
+            if (magic, version) != (_MAGIC, VERSION) or size > _MAX_HEADER:
+                return ""
+            return str(json.loads(file.read(size)).get("owner") or "")
+    except (OSError, ValueError, AttributeError, struct.error):
+        return ""
 
 
 def read_segment(path: Path, identity: str) -> Segment:

@@ -31,10 +31,11 @@ _LOG = logging.getLogger("engine.front")
 
 @dataclass(slots=True)
 class Head:
-    """A first prompt's beginning; of it, `shared` tokens are expected again."""
+    """A first prompt's beginning; of it, `shared` tokens are expected again. `session` sent it, "" when that is forgotten."""
 
     tokens: array[int]
     shared: int
+    session: str = ""
 
 
 class Heads:
@@ -69,15 +70,25 @@ class Heads:
         shared = common_prefix(before.tokens, tokens) if before is not None else 0
         if shared < LEAST_TOKENS:
             shared = max(ends, default=0)
-        self._heads[key] = Head(tokens[:MAX_TOKENS], min(shared, MAX_TOKENS))
+        self._heads[key] = Head(tokens[:MAX_TOKENS], min(shared, MAX_TOKENS), session.id)
         while len(self._heads) > MAX_HEADS:
             self._heads.popitem(last=False)
+
+    def forget(self, session: str) -> bool:
+        """Drop what only this session said; how sessions like it begin stays. Whether anything was dropped."""
+        own = [head for head in self._heads.values() if head.session == session]
+        for head in own:
+            head.tokens, head.session = head.tokens[: head.shared], ""
+        return bool(own)
 
     def write(self) -> None:
         """Keep them on disk. Blocks; a folder that cannot be written to costs the next start its guesses."""
         if self._path is None:
             return
-        data = {key: {"shared": head.shared, "tokens": head.tokens.tolist()} for key, head in list(self._heads.items())}
+        data = {
+            key: {"shared": head.shared, "session": head.session, "tokens": head.tokens.tolist()}
+            for key, head in list(self._heads.items())
+        }
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(
@@ -93,7 +104,8 @@ class Heads:
             return
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, OverflowError, AttributeError):
             for key, head in list(json.loads(self._path.read_text()).items())[-MAX_HEADS:]:
-                self._heads[key] = Head(array("I", head["tokens"][:MAX_TOKENS]), int(head["shared"]))
+                tokens = array("I", head["tokens"][:MAX_TOKENS])
+                self._heads[key] = Head(tokens, int(head["shared"]), str(head.get("session") or ""))
 
 
 def _key(session: Session) -> str:

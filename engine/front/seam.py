@@ -20,6 +20,9 @@ class Backend(Protocol):
     def cancel(self, rid: str) -> None:
         """Stop a request. Unknown ids are ignored."""
 
+    def forget(self, session: str) -> None:
+        """Remove what only this session has on disk."""
+
     def running(self) -> int:
         """Requests taken and not finished."""
 

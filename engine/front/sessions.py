@@ -207,6 +207,13 @@ class Sessions:
         while len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
 
+    def forget(self, session_id: str) -> None:
+        """Drop also what is known of one that is over; one that goes on is ended first. Unknown ids are ignored."""
+        if session_id in self._by_id:
+            self.delete(session_id)
+        self._ended.pop(session_id, None)
+        self._watched.pop(session_id, None)
+
     def watched(self, session_id: str) -> Session:
         """A session, of those that are over too, whose client is observed. Raises NotFound."""
         session = self._watched.get(session_id) or self.get(session_id)

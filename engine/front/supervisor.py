@@ -108,6 +108,10 @@ class Supervisor:
         else:
             del self._pending[rid]
 
+    def forget(self, session: str) -> None:
+        """Have what only this session has on disk removed; a worker that starts finds it removed by whoever asked."""
+        self._send({"t": "forget", "session": session})
+
     def running(self) -> int:
         """Requests that the worker has and has not finished, and those that wait for it."""
         return len(self._pending)

@@ -68,6 +68,13 @@ class Tails:
         tier = "memory" if kept.worker == worker else "disk" if self._folder is not None else "gone"
         return {"tier": tier, "tokens": len(kept.tokens) if tier != "gone" else None, "bytes": None}
 
+    def forget(self, session: str) -> None:
+        """Of a session that nobody goes on with."""
+        self._kept.pop(session, None)
+        if self._folder is not None and _NAME.fullmatch(session):
+            with contextlib.suppress(OSError):
+                (self._folder / session).unlink(missing_ok=True)
+
     def _write(self, session: str, tokens: array[int]) -> None:
         if self._folder is None:
             return

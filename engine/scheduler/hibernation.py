@@ -37,10 +37,12 @@ LINES = 64  # so many are remembered for the stop
 
 @dataclass(slots=True)
 class Line:
-    """The newest tokens of a line that were computed, since when nobody has used them, and whether they were saved."""
+    """The newest tokens of a line that were computed, since when nobody has used them, of which session they are, and whether
+    they were saved."""
 
     tokens: array[int]
     since: float
+    session: str = ""
     saved: bool = False
 
 
@@ -78,7 +80,7 @@ class Hibernation:
             return
         line = request.line if request.submit.session else f"{request.line}{request.history[: self._min_tokens]}"
         self._lines.pop(line, None)
-        self._lines[line] = Line(request.tokens[: request.computed], self._clock())
+        self._lines[line] = Line(request.tokens[: request.computed], self._clock(), request.session)
         if len(self._lines) > LINES:
             del self._lines[next(iter(self._lines))]
 
@@ -129,7 +131,7 @@ class Hibernation:
         for name, line in self._lines.items():
             if line.saved or now - line.since < self._idle_s:
                 continue
-            piece = self._next_piece(line.tokens, STATES_IDLE)
+            piece = self._next_piece(line, STATES_IDLE)
             if piece is not None:
                 self._writing = name, self._thread.submit(piece)
                 return
@@ -141,12 +143,20 @@ class Hibernation:
             wait([self._writing[1]], max(0.0, deadline - self._clock()))
         for name in reversed(list(self._lines)):
             line, room = self._lines.pop(name), True
-            while room and self._clock() < deadline and (piece := self._next_piece(line.tokens, STATES)) is not None:
+            while room and self._clock() < deadline and (piece := self._next_piece(line, STATES)) is not None:
                 try:
                     room = piece()
                 except OSError as failure:
                     log.warning("a prefix could not be written to disk: %s", failure)
                     return
+
+    def forget(self, session: str) -> None:
+        """Nothing more of a session goes to disk, and what only it has there is removed."""
+        for name in [name for name, line in self._lines.items() if line.session == session]:
+            del self._lines[name]
+        if self._writing is not None:
+            wait([self._writing[1]])  # it may be of this session
+        self.disk.forget(session)
 
     def report(self) -> dict[str, int]:
         """For `stats`."""
@@ -184,9 +194,9 @@ class Hibernation:
             self._lines.pop(name, None)  # the budget is too small for it
         return failure is None
 
-    def _next_piece(self, tokens: array[int], newest: int) -> Callable[[], bool] | None:
+    def _next_piece(self, line: Line, newest: int) -> Callable[[], bool] | None:
         """Copies the first thing of a line out that is not on disk; returns what writes it. None: all is there."""
-        cache, store = self._residency.cache, self._residency.store
+        cache, store, tokens = self._residency.cache, self._residency.store, line.tokens
         match = cache.match(tokens + tokens[-1:])
         targets = [match.resume_at]
         states = {}
@@ -199,16 +209,18 @@ class Hibernation:
             done, parent = self.disk.deepest(tokens, target)
             if done < target:
                 end = min(target, (done // PIECE_TOKENS + 1) * PIECE_TOKENS)
-                return self._segment(tokens, done, end, parent, match.pages)
+                return self._segment(line, done, end, parent, match.pages)
             if target in states and not self.disk.has_state(tokens, target):
-                return partial(self.disk.keep_state, tokens[:target], self._runner.read_state(states[target]))
+                state = self._runner.read_state(states[target])
+                return partial(self.disk.keep_state, tokens[:target], state, line.session)
         return None
 
-    def _segment(self, tokens: array[int], start: int, end: int, parent: str, pages: list[int]) -> Callable[[], bool]:
-        size = self._residency.pools.page_tokens
+    def _segment(self, line: Line, start: int, end: int, parent: str, pages: list[int]) -> Callable[[], bool]:
+        size, tokens = self._residency.pools.page_tokens, line.tokens
         data = tuple(
             self._runner.read_page(pages[i], min(size, end - i * size)) for i in range(start // size, -(-end // size))
         )
 
         self.written_tokens += end - start
-        return partial(self.disk.keep_segment, tokens[:end], parent, Segment(start, tokens[start:end], data))
+        segment = Segment(start, tokens[start:end], data)
+        return partial(self.disk.keep_segment, tokens[:end], parent, segment, line.session)

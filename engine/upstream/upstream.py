@@ -79,6 +79,9 @@ class Upstream:
         if task is not None:
             task.cancel()
 
+    def forget(self, session: str) -> None:
+        """An upstream keeps what it likes."""
+
     def running(self) -> int:
         return len(self._tasks)
 

@@ -53,8 +53,8 @@ def test_the_head_is_there_before_the_first_request(models_dir: Path, tmp_path: 
         assert first_request(engine, "Sunday", **same)["cached_tokens"] == 0
 
 
-def session(project: str = "/p") -> Any:
-    return SimpleNamespace(harness="x", version="1", project=project, preserve_thinking=None)
+def session(project: str = "/p", id_: str = "s-aaaaaaaaaa") -> Any:
+    return SimpleNamespace(id=id_, harness="x", version="1", project=project, preserve_thinking=None)
 
 
 def test_two_sessions_say_how_much_of_a_beginning_comes_again(tmp_path: Path) -> None:

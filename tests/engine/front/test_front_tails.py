@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import stat
+import time
+from array import array
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from engine.forget import forget
 from engine.front.history import harness_ids, of_session
 from engine.front.records import RequestRecord
+from engine.prompt.tokenizer import Tokenizer
 from tests.serving import Engine, engine_server
 
 WORDS = "You work on files, with care and in small steps. " * 80
@@ -96,3 +101,52 @@ def test_ids_come_in_the_order_of_their_last_use_and_a_shared_one_has_no_parent(
     told = of_session(records)
     assert told["last_stop"] == "stop" and told["stats"]["refused"] == 1 and told["stats"]["turns"] == 5
     assert told["stats"]["prompt_tokens"] is None
+
+
+def texts_in(folder: Path, words: list[int]) -> list[str]:
+    """The files that hold these tokens in a row, as the numbers of 32 bits that they are kept as, or as JSON."""
+    raw, text = array("I", words).tobytes(), ", ".join(map(str, words)).encode()
+    return sorted(
+        path.name for path in folder.rglob("*") if path.is_file() and any(t in path.read_bytes() for t in (raw, text))
+    )
+
+
+def test_a_forgotten_session_leaves_none_of_its_words_on_disk(models_dir: Path, tmp_path: Path) -> None:
+    """Asked of the engine while it runs; another session that began alike goes on as warm as before. Then while none runs."""
+    flags = ["--kv", "32k", "--anticipate", "on", "--hibernate-dir", str(tmp_path), "--hibernate-bytes", str(1 << 30)]
+    fields = {"harness": "t", "project": "/p", "declaration": DECLARED}
+    secret = "The password of the vault is nine purple elephants."
+    with engine_server("tiny-hybrid", models_dir, flags=flags) as engine:
+        tokens = Tokenizer.load(models_dir / "tiny-hybrid" / "tokenizer.json").encode(secret)[3:9]
+        one, two = engine.session(**fields), engine.session(**fields)
+        system = {"role": "system", "content": WORDS}
+        ask(engine, one, [system, {"role": "user", "content": secret}])
+        ask(engine, two, [system, {"role": "user", "content": "Something else."}])
+        for session in (one, two):
+            engine.client.delete(f"/v1/sessions/{session['id']}").raise_for_status()
+        wait_until(lambda: engine.get("/v1/stats")["engine"]["hibernation"]["dirty_lines"] == 0)
+        assert texts_in(tmp_path, tokens), "nothing was kept, so nothing can be forgotten"
+        before = forget(tmp_path, [one["id"]], False, dry_run=True)
+        assert before["files"]
+        assert engine.client.post("/v1/sessions/nobody/forget").status_code == 404
+        engine.client.post(f"/v1/sessions/{one['id']}/forget").raise_for_status()
+        wait_until(lambda: not texts_in(tmp_path, tokens))
+        assert engine.client.get(f"/v1/sessions/{one['id']}").status_code == 404
+        files = engine.get("/v1/stats")["engine"]["hibernation"]
+        assert files["damaged"] == 0 and files["files"] == len(list(tmp_path.rglob("*-*.kv"))) + len(
+            list(tmp_path.rglob("*.state"))
+        )
+    assert texts_in(tmp_path, tokens) == [], "it was written again when the engine stopped"
+    with engine_server("tiny-hybrid", models_dir, flags=flags) as engine:
+        engine.session(**fields, id=two["id"])
+        brought = engine.client.post(f"/v1/sessions/{two['id']}/prefetch").json()
+        assert brought["tier"] == "disk" and brought["of"] - brought["tokens"] < 64, brought
+    done = forget(tmp_path, [one["id"], two["id"]], False, dry_run=False)
+    assert done["files"] and not list(tmp_path.glob("tails-*/s-*")) and not list(tmp_path.rglob("*.kv"))
+
+
+def wait_until(true: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
