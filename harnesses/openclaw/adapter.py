@@ -59,7 +59,6 @@ class OpenClawAdapter:
             values={
                 ("models", "providers", PROVIDER): config["models"]["providers"][PROVIDER],
                 ("agents", "defaults", "model"): defaults["model"],
-                ("agents", "defaults", "timeoutSeconds"): defaults["timeoutSeconds"],
             },
             replaces=("OPENCLAW_STATE_DIR", "OPENCLAW_CONFIG_PATH"),
         )
@@ -91,7 +90,10 @@ def _arguments(context: LaunchContext) -> list[str]:
 
 
 def _config(context: LaunchContext) -> dict[str, Any]:
-    """The whole configuration. The workspace is a folder of ours: OpenClaw writes files of its own into it."""
+    """The whole configuration. The workspace is a folder of ours: OpenClaw writes files of its own into it.
+
+    A provider's `timeoutSeconds` is a limit on silence, the agent's one on all of a run, and 0 there is none.
+    """
     reference = f"{PROVIDER}/{context.model}"
     return {
         "models": {
@@ -111,7 +113,7 @@ def _config(context: LaunchContext) -> dict[str, Any]:
                 "model": {"primary": reference, "fallbacks": []},
                 "modelPolicy": {"allow": [f"{PROVIDER}/*"]},
                 "workspace": str(context.state_dir / "openclaw" / "workspace"),
-                "timeoutSeconds": context.silence_limit_s,
+                "timeoutSeconds": 0,
             }
         },
         "update": {"checkOnStart": False},

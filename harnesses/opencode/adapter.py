@@ -87,15 +87,16 @@ def _arguments(context: LaunchContext) -> list[str]:
 
 
 def _provider(context: LaunchContext) -> dict[str, Any]:
-    """The provider entry. `False` switches a limit of the client off; `timeout` bounds one whole request."""
+    """The provider entry. Two limits are on silence; the third would bound one whole request, and `False` switches it off."""
+    silence_ms = context.silence_limit_s * 1000
     return {
         "npm": "@ai-sdk/openai-compatible",
         "name": "ft (this machine)",
         "options": {
             "baseURL": f"{context.base_url}/v1",
             "apiKey": context.token,
-            "headerTimeout": False,
-            "chunkTimeout": False,
+            "headerTimeout": silence_ms,
+            "chunkTimeout": silence_ms,
             "timeout": False,
         },
         "models": {

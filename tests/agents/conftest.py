@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class Rig:
         self.home = folder / "home"
         self.project = folder / "project"
         self.secrets: list[str] = []
+        self.ft = BIN / "ft"
         self.home.mkdir()
         self.project.mkdir()
         (self.project / "calc.py").write_text(CALC)
@@ -108,7 +109,7 @@ class Rig:
             path = self.folder / "script.json"
             path.write_text(json.dumps(script))
             options += ["--script", str(path)]
-        ft = str(BIN / "ft")
+        ft = str(self.ft)
         seen = self.run(
             [ft, "launch", agent, *options, "--", *args],
             [ft, "ctl", "requests", "--json", "-n", "100"],
@@ -138,3 +139,9 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path, models_dir: Path) -> Rig:
     return Rig(tmp_path, models_dir)
+
+
+@pytest.fixture(scope="session")
+def new_rig(tmp_path_factory: pytest.TempPathFactory, models_dir: Path) -> Callable[[], Rig]:
+    """For tests with several places at once."""
+    return lambda: Rig(tmp_path_factory.mktemp("rig"), models_dir)
