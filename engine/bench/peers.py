@@ -6,6 +6,7 @@ where a number is named, and requests are served one after another: the best cas
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Peer:
+class Peer(ABC):
     """Sequences served so far, each with the positions after which a state is kept."""
 
     kept: list[tuple[array[int], set[int]]] = field(default_factory=list)
@@ -44,9 +45,9 @@ class Peer:
         """How much of a common prefix is found."""
         return common
 
+    @abstractmethod
     def placed(self, length: int, start: int, common: int) -> set[int]:
         """Where states are kept while a prompt is computed from `start`."""
-        raise NotImplementedError
 
     def placed_in_reply(self, prompt: int, reply: int) -> set[int]:
         return set()

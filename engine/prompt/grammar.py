@@ -48,7 +48,10 @@ def compile_grammar(
             plain = Lark({})  # the check knows no control tokens
             _check(f"the parameters of tool {name!r}", dialect.call_grammar(name, schema, plain), plain)
             body = dialect.call_grammar(name, schema, lark)
-            bodies.append(f"{lark.own(around[0] + marks.open)} {body} {lark.own(marks.close + around[1])}")
+            opening = around[0] + marks.open
+            before = r"/\n{0,2}/ " if opening.startswith("\n") else ""
+            opening = lark.own(opening.lstrip("\n"))
+            bodies.append(f"{before}{opening} {body} {lark.own(marks.close + around[1])}")
     if not bodies:
         return None
     thinking = ""

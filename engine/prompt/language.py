@@ -138,7 +138,7 @@ class Language:
         """A parser for one answer to `conversation`. Without tools, or with tool choice none, tool syntax is text."""
         return self._dialect.parser(
             conversation.tools,
-            thinking_open=self._renderer.thinking_open(conversation.thinking),
+            thinking_open=self._renderer.thinking_open(conversation),
             calls=may_call(conversation),
         )
 
@@ -151,7 +151,7 @@ class Language:
 
         Raises BadRequest for a choice of an unknown tool or a schema feature that cannot be enforced.
         """
-        thinking_open = self._renderer.thinking_open(conversation.thinking)
+        thinking_open = self._renderer.thinking_open(conversation)
         return grammar.compile_grammar(conversation, self._dialect, self._tokenizer.control, thinking_open)
 
     def script_tokens(self, blocks: Sequence[Block], conversation: Conversation | None = None) -> list[int]:
@@ -159,7 +159,7 @@ class Language:
 
         `conversation` is what it answers; without it, one with the model's default for thinking.
         """
-        thinking_open = self._renderer.thinking_open(conversation.thinking if conversation else None)
+        thinking_open = self._renderer.thinking_open(conversation or Conversation(()))
         runs = spell(blocks, self._dialect, thinking_open, self._tokenizer.control)
         return [token for run in runs for token in self._tokenizer.encode_pieces(run)] + self.stop_ids[:1]
 

@@ -146,6 +146,11 @@ def leaf_of(marked: str, marks: Marks) -> tuple[Leaf, int] | None:
     return marks.leaves[int(match.group(1))] if match else None
 
 
+def behind_leaves(marked: str) -> str:
+    """The template's text behind the last leaf in marked output."""
+    return _SENTINEL.split(marked)[-1]
+
+
 def _variants(text: str) -> Iterator[str]:
     yield text
     yield text.strip()

@@ -10,12 +10,13 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from engine.prompt.conversation import Conversation, Prompt, Span
+from engine.prompt.conversation import Conversation, Prompt, Role, Span
 from engine.prompt.dialects.contract import Dialect
 from engine.prompt.echo import Echo, EchoMemory, Place
-from engine.prompt.marking import Marks, align, leaf_of, messages_of, neutral, plain, tools_of
+from engine.prompt.marking import Marks, Spell, align, leaf_of, messages_of, neutral, plain, tools_of
 from engine.prompt.normalise import Turn, head_tools, turns_of
 from engine.prompt.runs import Run, RunBuilder, cut_prefix
+from engine.prompt.tails import Tails
 from engine.prompt.template import ChatTemplate
 from engine.prompt.tokenizer import Tokenizer
 
@@ -44,19 +45,14 @@ class Renderer:
         self._preserve_thinking = preserve_thinking
         self._switch = switch
         self._runs = RunBuilder(dialect.markers, [*ends, *dialect.layout.ends], tokenizer.split)
-        self._prefixes = {thinking: self._generation_prefix(thinking) for thinking in (True, False)}
+        self._tails = Tails(self._sample, dialect.markers, self._runs.opening, template.traits)
 
     def render(self, conversation: Conversation) -> Prompt:
         """Raises BadRequest when the template refuses the conversation."""
         turns = turns_of(conversation, self._template.traits, self._dialect)
-        tools = head_tools(conversation.tools) if self._template.traits.tools else []
-        options = self._options(conversation.thinking, conversation.preserve_thinking)
 
-        def text_of(spell: Any, generation: bool) -> str:
-            guarded = self._tokenizer.has_control
-            as_text = self._template.traits.arguments_as_text
-            messages = messages_of(turns, spell, guarded, self._dialect.call_id, as_text)
-            return self._template.render(messages, tools_of(tools, spell, guarded), generation, options)
+        def text_of(spell: Spell, generation: bool) -> str:
+            return self._write(conversation, turns, spell, generation)
 
         marks = Marks()
         marked, output, full = text_of(marks.mark, False), text_of(plain, False), text_of(plain, True)
@@ -68,25 +64,28 @@ class Renderer:
             output, full = text_of(spell, False), text_of(spell, True)
             runs = self._coarse(output, marked, marks)
         generation = full[len(output) :] if full.startswith(output) else ""
-        own = self._resolve(conversation.thinking)
-        prompt = self._assemble(runs, turns, [self._prefixes[own], self._prefixes[not own]])
+        prompt = self._assemble(runs, turns, self._resolve(conversation.thinking))
         prompt.tokens.extend(self._tokenizer.encode_pieces(self._tokenizer.split(generation)))
         if len(prompt.tokens) > prompt.end:
             prompt.spans.append(Span(prompt.end, len(prompt.tokens), len(conversation.messages), -1, "generation"))
         return prompt
 
-    def thinking_open(self, thinking: bool | None) -> bool:
-        """True when the generation prefix already opens the thinking. `thinking` as in Conversation."""
-        marks, prefix = self._dialect.markers["thinking"], self._prefixes[self._resolve(thinking)]
-        return prefix.rfind(marks.open) > prefix.rfind(marks.close)
+    def thinking_open(self, conversation: Conversation) -> bool:
+        """True when the prompt of `conversation` already opens the thinking of the answer."""
+        return self._tails.thinking_open(self._resolve(conversation.thinking), conversation.messages)
 
-    def _generation_prefix(self, thinking: bool) -> str:
-        """What the template appends to make the model answer."""
-        messages = [{"role": "user", "content": "q"}]
-        options = self._options(thinking)
-        before = self._template.render(messages, options=options)
-        after = self._template.render(messages, generation_prompt=True, options=options)
-        return after[len(before) :] if after.startswith(before) else ""
+    def _write(self, conversation: Conversation, turns: list[Turn], spell: Spell, generation: bool) -> str:
+        """The template's text for these turns of the conversation, each leaf in them spelled by `spell`."""
+        traits, guarded = self._template.traits, self._tokenizer.has_control
+        messages = messages_of(turns, spell, guarded, self._dialect.call_id, traits.arguments_as_text)
+        tools = tools_of(head_tools(conversation.tools) if traits.tools else [], spell, guarded)
+        options = self._options(conversation.thinking, conversation.preserve_thinking)
+        return self._template.render(messages, tools, generation, options)
+
+    def _sample(self, conversation: Conversation) -> str:
+        """The text of a whole prompt with sentinels in the place of the leaves."""
+        turns = turns_of(conversation, self._template.traits, self._dialect)
+        return self._write(conversation, turns, Marks().mark, True)
 
     def _resolve(self, thinking: bool | None) -> bool:
         return self._thinking if thinking is None else thinking
@@ -114,10 +113,12 @@ class Renderer:
             runs.append(run)
         return runs
 
-    def _assemble(self, runs: Sequence[Run], turns: Sequence[Turn], prefixes: Sequence[str]) -> Prompt:
+    def _assemble(self, runs: Sequence[Run], turns: Sequence[Turn], thinking: bool) -> Prompt:
         prompt, place = Prompt([], [], 0), Place()
         for number, group in groupby(runs, key=lambda run: run.turn):
             if number >= 0 and turns[number].role == "assistant":
+                before: Role = turns[number - 1].role if number else "user"
+                prefixes = [self._tails.opening(own, before) for own in (thinking, not thinking)]
                 self._assistant(prompt, list(group), turns[number], prefixes, place)
             else:
                 self._append(prompt, list(group))
@@ -135,7 +136,8 @@ class Renderer:
 
     def _assistant(self, prompt: Prompt, runs: list[Run], turn: Turn, prefixes: Sequence[str], place: Place) -> None:
         """An answer of the past starts with the generation prefix's own tokens, then goes on as it was generated."""
-        starts = [(prefix, rest) for prefix in prefixes if prefix and (rest := cut_prefix(runs, prefix)) is not None]
+        found = [(prefix, rest) for prefix in prefixes if (rest := cut_prefix(runs, prefix)) is not None]
+        starts = [(prefix, rest) for prefix, rest in found if prefix or rest[0].block >= 0]
         place.update(prompt.tokens)
         for prefix, rest in starts:
             frame = Run(runs[0].message, -1, "frame", runs[0].turn, self._tokenizer.split(prefix))

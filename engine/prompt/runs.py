@@ -67,6 +67,14 @@ class RunBuilder:
         cuts = [0, *(match.end() for match in self._end.finditer(text)), len(text)]
         return [text[a:b] for a, b in pairwise(cuts) if b > a]
 
+    def opening(self, text: str, kind: str) -> str:
+        """What belongs to the next turn of the template text behind a turn's last leaf, which is of this kind."""
+        marks = self._markers.get(kind)
+        if marks and marks.close in text:
+            text = text[text.find(marks.close) + len(marks.close) :]
+        end = self._end.search(text) if self._end else None
+        return text[end.end() :] if end else text
+
     def _between(self, runs: list[Run], before: Segment | None, after: Segment | None, text: str) -> None:
         """Share the template text between two leaves among their blocks and frames."""
         if before and after and _owner(before) == _owner(after):

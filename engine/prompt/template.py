@@ -16,7 +16,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from engine.errors import BadRequest, FtError
 from engine.weights.manifest import remedy
 
-_PROBE = "\ue0f5probe\ue0f6"
+_PROBE, _ANSWER = "\ue0f5probe\ue0f6", "\ue0f5answer\ue0f6"
+_THINKING = {"enable_thinking": True, "thinking": True}
 _PLAIN_ID = "call00000"  # nine letters and digits: some templates take no other
 
 
@@ -97,7 +98,6 @@ class ChatTemplate:
         user = {"role": "user", "content": "q"}
         answer = {"role": "assistant", "content": ""}
         tool = {"type": "function", "function": {"name": _PROBE, "description": "d", "parameters": {"type": "object"}}}
-        system = {"role": "system", "content": _PROBE}
         result = {"role": "tool", "content": _PROBE, "tool_call_id": _PLAIN_ID, "name": "f"}
         self.render([user])  # a template that cannot render this is no chat template
         # Some templates show a call's id in the place of its name, some concatenate its arguments as text.
@@ -110,7 +110,7 @@ class ChatTemplate:
             # A template that ignores tool calls would render a result with no call before it.
             tool_role=way is not None and self._shows([user, {**answer, "tool_calls": [plain_call]}, result]),
             reasoning=self._shows([user, {"role": "assistant", "content": "a", **_thought(_PROBE)}]),
-            system_anywhere=self._shows([user, {"role": "assistant", "content": "a"}, system, user]),
+            system_anywhere=self._behind("system") is not None and self._behind("system") == self._behind("user"),
             user_repeated=self._shows([user, {"role": "user", "content": _PROBE}]),
             text_beside_thinking=way is None
             or self._shows([user, {**answer, "content": _PROBE, **_thought("r"), "tool_calls": [plain_call]}]),
@@ -118,9 +118,19 @@ class ChatTemplate:
             arguments_as_text=way is not None and way[0],
         )
 
+    def _behind(self, role: str) -> str | None:
+        """What a prompt has behind a message that follows an answer; None where the message does not stay in that place."""
+        messages = [("user", "q"), ("assistant", _ANSWER), (role, _PROBE)]
+        try:
+            text = self.render([{"role": r, "content": c} for r, c in messages], None, True, _THINKING)
+        except BadRequest:
+            return None
+        before, found, behind = text.rpartition(_PROBE)
+        return behind if found and _ANSWER in before else None
+
     def _shows(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> bool:
         try:
-            return _PROBE in self.render(messages, tools, options={"enable_thinking": True, "thinking": True})
+            return _PROBE in self.render(messages, tools, options=_THINKING)
         except BadRequest:
             return False
 

@@ -25,7 +25,7 @@ from engine.front.server import model_directory, run, start_log
 from engine.front.sessions import Sessions
 from engine.settings import Settings, SettingsError, add_flags, resolve_values
 from engine.upstream.limits import CANNOT
-from engine.upstream.model import load
+from engine.upstream.model import Model, load
 from engine.upstream.upstream import Upstream
 
 UNKNOWN_WINDOW = 1 << 20  # until an upstream was heard nothing is served anyway
@@ -52,29 +52,33 @@ def serve(settings: Settings) -> int:
     runtime = RuntimeDir.take(settings.runtime_dir.absolute())
     try:
         with listen(settings.host, settings.port) as sock:
-            bus, metrics = EventBus(), Metrics()
-            upstream = Upstream(settings.upstream, tokens, model.language, bus, metrics, settings.kv)
-            front = Front(
-                model=model.name,
-                language=model.language,
-                sampling_defaults=model.sampling_defaults,
-                planned_window=settings.kv or model.window or UNKNOWN_WINDOW,
-                supervisor=upstream,
-                sessions=Sessions(secrets.token_urlsafe(32), model.language.template),
-                records=Records(),
-                bus=bus,
-                metrics=metrics,
-                anticipation=Anticipation("off", upstream, metrics),
-                heartbeat_s=settings.heartbeat_s,
-                heads=Heads(None),
-                recorder=Recorder(settings.record_dir),
-                forecast=Forecast(None, model.name),
-                max_requests=settings.max_requests,
-                port=sock.getsockname()[1],
-            )
-            return run(front, settings, runtime, sock)
+            return run(front_of(settings, model, tokens, sock.getsockname()[1]), settings, runtime, sock)
     finally:
         runtime.close()
+
+
+def front_of(settings: Settings, model: Model, tokens: Sequence[str], port: int) -> Front:
+    """The front on `port` before the upstreams of `settings`, with a key of `tokens` for each; nothing is asked of them yet."""
+    bus, metrics = EventBus(), Metrics()
+    upstream = Upstream(settings.upstream, tokens, model.language, bus, metrics, settings.kv)
+    return Front(
+        model=model.name,
+        language=model.language,
+        sampling_defaults=model.sampling_defaults,
+        planned_window=settings.kv or model.window or UNKNOWN_WINDOW,
+        supervisor=upstream,
+        sessions=Sessions(secrets.token_urlsafe(32), model.language.template),
+        records=Records(),
+        bus=bus,
+        metrics=metrics,
+        anticipation=Anticipation("off", upstream, metrics),
+        heartbeat_s=settings.heartbeat_s,
+        heads=Heads(None),
+        recorder=Recorder(settings.record_dir),
+        forecast=Forecast(None, model.name),
+        max_requests=settings.max_requests,
+        port=port,
+    )
 
 
 def tokens_of(text: str, count: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,7 @@ class Piece:
     prefill_done: int | None = None
 
 
-class Wire:
+class Wire(ABC):
     """Talks to one kind of server. `told_ids`: prompts and answers go as token ids; else as text. `parallel` is how many
     requests it takes at once, None: as many as come."""
 
@@ -37,14 +38,14 @@ class Wire:
     def __init__(self, model: str) -> None:
         self.model = model
 
+    @abstractmethod
     def body(self, submit: Submit, language: Language) -> dict[str, Any]:
         """The request for `submit`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, data: dict[str, Any], before: int) -> Piece:
         """One event; `before` tokens came already. Raises FtError when it tells of a failure, KeyError, TypeError or
         ValueError when it makes no sense."""
-        raise NotImplementedError
 
 
 class OpenAiIds(Wire):

@@ -16,12 +16,12 @@ SECTIONS = ("function_calls", "tool_calls")  # of V3.2 and of V4; both are read
 
 
 def section(name: str) -> tuple[str, str]:
-    return f"<{_DSML}{name}>\n", f"\n</{_DSML}{name}>"
+    return f"\n\n<{_DSML}{name}>\n", f"\n</{_DSML}{name}>"
 
 
 class DeepSeekV32(Elements):
     name = "deepseek_v32"
-    layout = Layout(thinking=("", ""), answer="", calls=section(SECTIONS[0]))
+    layout = Layout(thinking=("", ""), answer="", between="", apart="\n", calls=section(SECTIONS[0]))
     markers: Mapping[str, Markers] = {
         "thinking": THINK,
         "tool_call": Markers(_INVOKE, f"</{_DSML}invoke>"),

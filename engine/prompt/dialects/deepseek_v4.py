@@ -10,7 +10,7 @@ from engine.prompt.dialects.deepseek_v32 import SECTIONS, DeepSeekV32, section
 
 class DeepSeekV4(DeepSeekV32):
     name = "deepseek_v4"
-    layout = Layout(thinking=("", ""), answer="", calls=section(SECTIONS[1]))
+    layout = Layout(thinking=("", ""), answer="", between="", apart="\n", calls=section(SECTIONS[1]))
     markers: Mapping[str, Markers] = {
         **DeepSeekV32.markers,
         "tool_result": Markers("<tool_result>", "</tool_result>"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +18,7 @@ _LONGEST_FIELD = 128
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
 
-class Reader:
+class Reader(ABC):
     """An OutputParser around `_step`, which consumes something certain from `_buffer` and says whether to go on."""
 
     def __init__(self, tools: Sequence[Tool], calls: bool) -> None:
@@ -40,9 +41,9 @@ class Reader:
             pass
         return self._events
 
+    @abstractmethod
     def _step(self, final: bool) -> bool:
         """Consume something certain from the buffer; False when more text is needed."""
-        raise NotImplementedError
 
     def _announce(self, name: str, arguments: dict[str, Any]) -> None:
         """A whole call at once, so that no client ever holds half an argument object."""

@@ -8,6 +8,7 @@ inside reasoning it is one only when the reasoning is never closed.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -30,7 +31,7 @@ class Scan(Protocol):
     def advance(self, text: str) -> None: ...
 
 
-class Tagged:
+class Tagged(ABC):
     """A dialect (see contract). `openings` are the texts that begin a call or the section of all calls, `heads` what may stand
     before a call's body from there on, `closings` what is dropped behind a call (a missing last `>` is forgiven), `silent`
     what is dropped everywhere else."""
@@ -46,16 +47,16 @@ class Tagged:
     def parser(self, tools: Sequence[Tool], *, thinking_open: bool, calls: bool) -> OutputParser:
         return TaggedParser(self, tools, thinking_open=thinking_open, calls=calls)
 
+    @abstractmethod
     def scan(self, head: Head) -> Scan:
         """A scan of the body that begins at `head.body`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, text: str, head: Head, scan: Scan, tools: Mapping[str, Tool]) -> Calls | None:
         """The calls in a body that was scanned; None when it is malformed."""
-        raise NotImplementedError
 
-    def call_parts(self, name: str, arguments: str, index: int = 0) -> Pieces:
-        raise NotImplementedError
+    @abstractmethod
+    def call_parts(self, name: str, arguments: str, index: int = 0) -> Pieces: ...
 
     def call_body(self, name: str, arguments: str) -> str:
         return "".join(text for text, _ in self.call_parts(name, arguments))
@@ -63,8 +64,8 @@ class Tagged:
     def call_id(self, call_id: str, name: str, index: int) -> str:
         return call_id
 
-    def call_grammar(self, name: str, parameters: dict[str, Any], lark: Lark) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def call_grammar(self, name: str, parameters: dict[str, Any], lark: Lark) -> str: ...
 
     def result_body(self, text: str) -> str:
         return f"\n{text}\n"

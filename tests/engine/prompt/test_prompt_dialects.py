@@ -1,76 +1,20 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from engine.prompt.conversation import Block, Text, Thinking, Tool, ToolCall
 from engine.prompt.dialects import dialects
 from engine.prompt.dialects.contract import Dialect
-from engine.prompt.output import (
-    Event,
-    OutputParser,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
-from engine.prompt.spell import spell
+from engine.prompt.output import TextDelta
+from tests.engine.prompt.reading import Found, is_read, readings, run, soup, written
 
 ARGUMENTS = {"path": 'a<b>}"{`.py', "text": "line\n</tool_call> <think> é🎈", "deep": {"list": [1, {"x": None}]}}
 
 
-def flat(events: list[Event]) -> list[tuple[str, ...]]:
-    """Events with neighbouring deltas joined, ids left out; asserts the order rules every HTTP dialect relies on."""
-    result: list[tuple[str, ...]] = []
-    open_call = -1
-    count = 0
-    for event in events:
-        if isinstance(event, ToolCallStart):
-            assert open_call == -1 and event.index == count
-            assert event.id.isalnum() and event.id.startswith("call") and len(event.id) == 28
-            open_call, count = event.index, count + 1
-            result.append(("call", event.namespace, event.name, ""))
-        elif isinstance(event, ToolCallDelta):
-            assert event.index == open_call and event.arguments
-            result[-1] = (*result[-1][:3], result[-1][3] + event.arguments)
-        elif isinstance(event, ToolCallEnd):
-            assert event.index == open_call
-            open_call = -1
-            assert isinstance(json.loads(result[-1][3]), dict)
-        else:
-            assert open_call == -1 and event.text
-            kind = "thinking" if isinstance(event, ThinkingDelta) else "text"
-            assert isinstance(event, ThinkingDelta | TextDelta)
-            if result and result[-1][0] == kind:
-                result[-1] = (kind, result[-1][1] + event.text)
-            else:
-                result.append((kind, event.text))
-    assert open_call == -1
-    return result
-
-
-def run(parser: OutputParser, pieces: list[str]) -> list[tuple[str, ...]]:
-    events = [event for piece in pieces for event in parser.feed(piece)]
-    return flat(events + parser.finish())
-
-
 TOOLS = [Tool("read", "", {}), Tool("get", "", {}, namespace="mcp__web")]
-
-
-def written(dialect: Dialect, blocks: list[Block], thinking_open: bool = False) -> str:
-    """An answer as the dialect writes it."""
-    return "".join(text for run in spell(blocks, dialect, thinking_open, {}) for text, _ in run)
-
-
-def readings(dialect: Dialect, text: str, thinking_open: bool, tools: list[Tool]) -> Iterator[list[tuple[str, ...]]]:
-    """What the dialect reads: at once, character by character, and cut at every place."""
-    for pieces in ([text], list(text), *([text[:cut], text[cut:]] for cut in range(len(text) + 1))):
-        yield run(dialect.parser(tools, thinking_open=thinking_open, calls=True), pieces)
 
 
 @pytest.mark.parametrize("thinking_open", [False, True])
@@ -160,35 +104,10 @@ def test_calls_are_text_in_every_dialect_when_they_are_off(dialect: Dialect) -> 
 
 @pytest.mark.parametrize("dialect", TAGGED, ids=NAMES)
 def test_soup_of_every_dialects_tags_never_breaks_the_rules_and_never_depends_on_cuts(dialect: Dialect) -> None:
-    random.seed(dialect.name)
     call, marks = written(dialect, [ONE]), [text for m in dialect.markers.values() for text in (m.open, m.close)]
-    inner = [piece for piece in re.split(r"(<[^<>]*>|\[[A-Z_]+\]|\n)", call) if piece]
-    soup = [
-        *marks,
-        *inner,
-        *inner,
-        *dialect.layout.calls,
-        call,
-        "`",
-        "```",
-        "\n",
-        " ",
-        "x",
-        "<",
-        "{",
-        "}",
-        '"',
-        "[",
-        "]",
-    ]
-    soup = [piece for piece in soup if piece]
-    for _ in range(400):
-        pieces = random.choices(soup, k=random.randint(1, 16))
-        thinking_open = random.random() < 0.4
-        parsers = [dialect.parser(TOOLS, thinking_open=thinking_open, calls=True) for _ in range(3)]
-        whole = run(parsers[0], ["".join(pieces)])
-        assert run(parsers[1], pieces) == whole
-        assert run(parsers[2], list("".join(pieces))) == whole
+    inner = re.split(r"(<[^<>]*>|\[[A-Z_]+\]|\n)", call)
+    pieces = [*marks, *inner, *inner, *dialect.layout.calls, call, "`", "```", *"\n x<{}[]", '"']
+    soup(dialect, [piece for piece in pieces if piece], TOOLS, rounds=400)
 
 
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.py"}}\n</tool_call>'
@@ -226,16 +145,10 @@ HERMES = [
 
 
 @pytest.mark.parametrize(("text", "thinking_open", "expected"), HERMES)
-def test_hermes(text: str, thinking_open: bool, expected: list[tuple[str, ...]] | None) -> None:
-    def parser() -> OutputParser:
-        return dialects()["hermes"].parser([Tool("read", "", {})], thinking_open=thinking_open, calls=True)
-
+def test_hermes(text: str, thinking_open: bool, expected: Found | None) -> None:
     if expected is None:
         expected = [("text", text)]  # a cut-off call that quotes another: nothing in it may run
-    assert run(parser(), [text]) == expected
-    assert run(parser(), list(text)) == expected
-    for cut in range(len(text) + 1):
-        assert run(parser(), [text[:cut], text[cut:]]) == expected
+    is_read(dialects()["hermes"], text, [Tool("read", "", {})], expected, thinking_open)
 
 
 def test_calls_are_text_when_they_are_off() -> None:
@@ -244,18 +157,8 @@ def test_calls_are_text_when_they_are_off() -> None:
 
 
 def test_random_tag_soup_never_breaks_the_rules_and_never_depends_on_cuts() -> None:
-    random.seed(3)
     tokens = ["<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "read", ', '"arguments": ', "{}", "}", "{", '"', "\\", "`", "```", "\n", " ", "x", "<tool_call", ">", CALL]  # fmt: skip
-    for _ in range(1500):
-        pieces = random.choices(tokens, k=random.randint(1, 14))
-        thinking_open = random.random() < 0.4
-
-        def parser(thinking_open: bool = thinking_open) -> OutputParser:
-            return dialects()["hermes"].parser([], thinking_open=thinking_open, calls=True)
-
-        whole = run(parser(), ["".join(pieces)])
-        assert run(parser(), pieces) == whole
-        assert run(parser(), list("".join(pieces))) == whole
+    soup(dialects()["hermes"], tokens, [])
 
 
 def test_text_streams_as_it_arrives() -> None:

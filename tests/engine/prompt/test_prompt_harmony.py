@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer as HfTokenizer
-from tokenizers import decoders, models, pre_tokenizers
 
 from engine.prompt.conversation import Conversation, Message, Text, Thinking, Tool, ToolCall, ToolChoice, ToolResult
 from engine.prompt.dialects import dialects
@@ -17,8 +14,8 @@ from engine.prompt.grammar import Matcher, load_tokenizer
 from engine.prompt.language import Language
 from engine.prompt.template import ChatTemplate
 from engine.prompt.tokenizer import Tokenizer
-from engine.weights.gguf_tokenizer import add_special_tokens
-from tests.engine.prompt.test_prompt_dialects import run
+from tests.engine.prompt.families import byte_tokenizer
+from tests.engine.prompt.reading import Found, is_read, run, soup
 
 DIALECT = dialects()["harmony"]
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -73,14 +70,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES)
-def test_an_answer_is_read_however_it_is_cut(text: str, expected: list[tuple[str, ...]]) -> None:
-    def pieces(*parts: str) -> list[tuple[str, ...]]:
-        return run(DIALECT.parser(TOOLS, thinking_open=False, calls=True), list(parts))
-
-    assert pieces(text) == expected
-    assert pieces(*text) == expected
-    for cut in range(len(text) + 1):
-        assert pieces(text[:cut], text[cut:]) == expected
+def test_an_answer_is_read_however_it_is_cut(text: str, expected: Found) -> None:
+    is_read(DIALECT, text, TOOLS, expected)
 
 
 def test_calls_are_text_when_they_are_off() -> None:
@@ -91,9 +82,7 @@ def test_calls_are_text_when_they_are_off() -> None:
 
 
 def test_token_soup_never_breaks_the_rules_and_never_depends_on_cuts() -> None:
-    random.seed(7)
-    tokens = [
-        *CONTROL,
+    words = [
         " to=functions.read",
         "analysis",
         "final",
@@ -107,23 +96,13 @@ def test_token_soup_never_breaks_the_rules_and_never_depends_on_cuts() -> None:
         "<",
         "to=",
     ]
-    for _ in range(1500):
-        pieces = random.choices(tokens, k=random.randint(1, 14))
-        parsers = [DIALECT.parser(TOOLS, thinking_open=False, calls=True) for _ in range(3)]
-        whole = run(parsers[0], ["".join(pieces)])
-        assert run(parsers[1], pieces) == whole
-        assert run(parsers[2], list("".join(pieces))) == whole
+    soup(DIALECT, [*CONTROL, *words], TOOLS)
 
 
 @pytest.fixture(scope="module")
 def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = HfTokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    add_special_tokens(made, list(CONTROL))
     path = tmp_path_factory.mktemp("harmony") / "tokenizer.json"
-    made.save(str(path))
+    byte_tokenizer(path, list(CONTROL))
     return path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from llguidance import LLMatcher
 from engine.prompt.conversation import Tool
 from engine.prompt.dialects import dialects
 from engine.prompt.grammar import Lark
-from tests.engine.prompt.test_prompt_dialects import run
+from tests.engine.prompt.reading import Found, is_read, soup
 
 DIALECT = dialects()["qwen_xml"]
 SCHEMA: dict[str, Any] = {
@@ -69,36 +68,20 @@ CASES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES)
-def test_calls_are_read_however_they_are_cut(text: str, expected: list[tuple[str, ...]]) -> None:
-    def pieces(*parts: str) -> list[tuple[str, ...]]:
-        return run(DIALECT.parser(TOOLS, thinking_open=False, calls=True), list(parts))
-
-    assert pieces(text) == expected
-    assert pieces(*text) == expected
-    for cut in range(len(text) + 1):
-        assert pieces(text[:cut], text[cut:]) == expected
+def test_calls_are_read_however_they_are_cut(text: str, expected: Found) -> None:
+    is_read(DIALECT, text, TOOLS, expected)
 
 
 def test_a_call_in_unfinished_thinking_counts_and_in_finished_does_not() -> None:
     text = "Hm.\n" + call(path="a")
-    for after, expected in (
-        ("", [("thinking", "Hm."), read(path="a")]),
-        ("\nno\n</think>\n\nDone.", [("thinking", f"{text}\nno"), ("text", "Done.")]),
-    ):
-        parser = DIALECT.parser(TOOLS, thinking_open=True, calls=True)
-        assert run(parser, [text + after]) == expected
+    is_read(DIALECT, text, TOOLS, [("thinking", "Hm."), read(path="a")], thinking_open=True)
+    closed = [("thinking", f"{text}\nno"), ("text", "Done.")]
+    is_read(DIALECT, text + "\nno\n</think>\n\nDone.", TOOLS, closed, thinking_open=True)
 
 
 def test_tag_soup_never_breaks_the_rules_and_never_depends_on_cuts() -> None:
-    random.seed(5)
     tokens = ["<tool_call>", "</tool_call>", "<think>", "</think>", "<function=read>", "</function>", "<parameter=path>", "</parameter>", "\n", " ", "x", "<", ">", "`", "<function=", call(path="a")]  # fmt: skip
-    for _ in range(1500):
-        pieces = random.choices(tokens, k=random.randint(1, 14))
-        thinking_open = random.random() < 0.4
-        parsers = [DIALECT.parser(TOOLS, thinking_open=thinking_open, calls=True) for _ in range(3)]
-        whole = run(parsers[0], ["".join(pieces)])
-        assert run(parsers[1], pieces) == whole
-        assert run(parsers[2], list("".join(pieces))) == whole
+    soup(DIALECT, tokens, TOOLS)
 
 
 def test_the_grammar_admits_what_the_dialect_writes_and_nothing_else() -> None:

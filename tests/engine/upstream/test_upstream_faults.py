@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.__main__ import main
 from engine.prompt.language import Language
 from tests.engine.upstream.servers import front_before, said
 from tests.engine.upstream.test_upstream_wires import BODY, vllm
@@ -101,40 +99,29 @@ def test_an_upstream_that_comes_later(language: Language, models_dir: Path) -> N
             assert answer.status_code == 200 and "here now" in answer.text
 
 
-def test_another_machine_needs_consent(models_dir: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "engine", "serve", "--model", "tiny-hybrid", "--models-dir", str(models_dir)]
-    command += ["--runtime-dir", str(tmp_path / "run"), "--port", "0", "--upstream", "http://192.0.2.1:8000"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env={**os.environ, "FT_UPSTREAM_TOKEN": "s3cret"}
-    )
-    assert done.returncode == 4 and "192.0.2.1:8000 is another machine" in done.stderr and "s3cret" not in done.stderr
+SERVE = ["serve", "--model", "tiny-hybrid", "--port", "0"]
+
+
+def test_another_machine_needs_consent(
+    models_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FT_UPSTREAM_TOKEN", "s3cret")
+    where = ["--models-dir", str(models_dir), "--runtime-dir", str(tmp_path / "run")]
+    assert main([*SERVE, *where, "--upstream", "http://192.0.2.1:8000"]) == 4
+    said = capsys.readouterr().err
+    assert "192.0.2.1:8000 is another machine" in said and "s3cret" not in said
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://127.0.0.1", "http://user:word@127.0.0.1:8000", "http://a b"])
-def test_an_address_that_is_none(url: str, models_dir: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "engine", "serve", "--model", "tiny-hybrid", "--models-dir", str(models_dir)]
-    command += ["--runtime-dir", str(tmp_path / "run"), "--upstream", url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "--upstream" in done.stderr and "word" not in done.stderr.replace("--upstream", "")
+def test_an_address_that_is_none(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--models-dir", str(tmp_path), "--runtime-dir", str(tmp_path / "run")]
+    assert main([*SERVE, *where, "--upstream", url]) == 2
+    said = capsys.readouterr().err
+    assert "--upstream" in said and "word" not in said.replace("--upstream", "")
 
 
-def test_the_plan_says_what_is_not_there(models_dir: Path) -> None:
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "engine",
-        "plan",
-        "--model",
-        "tiny-hybrid",
-        "--upstream",
-        "http://127.0.0.1:8000",
-    ]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60)
-    told = json.loads(done.stdout)
-    assert (
-        done.returncode == 0
-        and told["total_bytes"] == 0
-        and {"anchors", "anticipation", "scripts"} <= set(told["cannot"])
-    )
+def test_the_plan_says_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", "tiny-hybrid", "--upstream", "http://127.0.0.1:8000", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["total_bytes"] == 0 and {"anchors", "anticipation", "scripts"} <= set(told["cannot"])

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.upstream.servers import front_before
+from tests.engine.upstream.servers import front_before, front_process
 from tests.serving import Engine, engine_server
 
 LONG = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 15000, "stream": True, "model": "m"}
@@ -29,7 +29,7 @@ def engine(models_dir: Path) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def front(engine: Engine, models_dir: Path) -> Iterator[Engine]:
-    with front_before([engine.url], "tiny-hybrid", models_dir, token=engine.admin_token) as made:
+    with front_process([engine.url], "tiny-hybrid", models_dir, token=engine.admin_token) as made:
         yield made
 
 
@@ -111,9 +111,10 @@ def test_a_hang_up_stops_the_upstream(engine: Engine, front: Engine) -> None:
     assert front.get("/v1/requests?limit=1")["requests"][0]["end"] == "client_gone"
 
 
-def test_an_upstream_that_dies_in_mid_stream(models_dir: Path) -> None:
+def test_an_upstream_that_dies_in_mid_stream(engine: Engine, models_dir: Path) -> None:
     with contextlib.ExitStack() as stack:
-        pair = [stack.enter_context(engine_server("tiny-hybrid", models_dir, flags=["--kv", "16k"])) for _ in range(2)]
+        victim = stack.enter_context(engine_server("tiny-hybrid", models_dir, flags=["--kv", "16k"]))
+        pair = [victim, engine]
         keys = " ".join(one.admin_token for one in pair)
         front = stack.enter_context(front_before([one.url for one in pair], "tiny-hybrid", models_dir, token=keys))
         replicas = front.get("/v1/stats")["engine"]["upstream"]
