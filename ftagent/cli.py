@@ -17,6 +17,7 @@ usage: ft [--debug] [--color auto|always|never] [--no-input] COMMAND ...
 Runs a coding agent on this machine's own hardware.
 
   ft launch claude             start the engine if needed, and the agent on it
+  ft resume                    go on where an agent of this project was left
   ft run "a question"          ask the model without an agent
 
 """

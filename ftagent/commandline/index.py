@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "commands"
-FIRST = ("launch", "run", "models", "status", "doctor")  # what `ft --help` shows; the rest is under `ft help all`
+FIRST = (
+    "launch",
+    "resume",
+    "run",
+    "models",
+    "status",
+    "doctor",
+)  # what `ft --help` shows; the rest is under `ft help all`
 
 
 def names() -> list[str]:

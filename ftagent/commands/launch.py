@@ -17,7 +17,15 @@ from ftagent.launch import starting
 from ftagent.launch.events import Events
 from ftagent.launch.find import agent_path, cached_version, find_executable, probe_version
 from ftagent.launch.shell import SHELLS
-from ftagent.local_engine.provision import EngineChoice, Prospect, end_session, look, provide, register_session, start_command
+from ftagent.local_engine.provision import (
+    EngineChoice,
+    Prospect,
+    end_session,
+    look,
+    provide,
+    register_session,
+    start_command,
+)
 from ftagent.session import records
 from ftagent.text import require_utf8
 from harnesses.contract import Harness
@@ -39,9 +47,7 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "ft launch AGENT [options] [-- agent arguments]"
     parser.epilog = EXAMPLES
-    parser.add_argument(
-        "agent", nargs="?", help="one of: " + ", ".join(loader.names()) + "; or run, for any command"
-    )
+    parser.add_argument("agent", nargs="?", help="one of: " + ", ".join(loader.names()) + "; or run, for any command")
     parser.add_argument(
         "--declaration", metavar="FILE", type=Path, help="of run: what the command does to its context, such as a draft"
     )
@@ -222,6 +228,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     body.update({key: value for key, value in (("id", start.id), ("parent", start.parent)) if value})
     if request.script is not None:
         body["script"] = request.script
+    # before the engine is told: there a session that is registered again is another one's no more
+    lease = records.take_lease(context.paths, start.id) if start.id and start.earlier_record else None
     answer = register_session(prospect.running, body)
     session = planning.with_assigned(session, answer["id"], answer["token"], context.paths.sessions)
     if isinstance(answer.get("max_output"), int):
@@ -245,7 +253,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
             events.say("integrated", f"wrote {change.path}; undo: {undo}", path=str(change.path), undo=undo)
     if args.print_env or args.no_exec:
         return _prepared_only(plan, args, events, context)
-    code = run_prepared(prepared, events, become=args.exec)
+    code = run_prepared(prepared, events, become=args.exec, lease=lease)
     if args.stop_engine == "exit" and not records.held_leases(context.paths):
         from ftagent.local_engine.stop import stop_engine
 

@@ -17,9 +17,9 @@ from ftagent.context import Context, find_project
 from ftagent.errors import Conflict, FtError, NotHere, Refused, UsageError
 from ftagent.launch import detach
 from ftagent.output import note, print_json
+from ftagent.session.forgetting import Forgotten, forget, what_stays
 from ftagent.session.listing import add_flags, list_sessions
 from ftagent.session.live import Live
-from ftagent.session.table import to_json
 from ftagent.session.records import (
     Session,
     all_sessions,
@@ -31,6 +31,7 @@ from ftagent.session.records import (
     log_event,
     save,
 )
+from ftagent.session.table import to_json
 from ftagent.text import require_utf8
 
 TAKES_REST = True
@@ -50,7 +51,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _of_one(actions, "rename", "give one another name").add_argument("name", help="the new name, unique in the project")
     stop = _of_one(actions, "stop", "end the agent of one")
     stop.add_argument("--dry-run", action="store_true", help="say what would happen, change nothing")
-    remove = _of_one(actions, "rm", "remove our record of one; the agent's own files stay")
+    remove = _of_one(
+        actions, "rm", "remove our record of one and what the engine keeps of it alone; the agent's own files stay"
+    )
     remove.add_argument("--dry-run", action="store_true", help="say what would happen, change nothing")
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
     prune = actions.add_parser("prune", help="remove records of sessions that ended long ago")
@@ -164,7 +167,7 @@ def _remove(session: Session, args: argparse.Namespace, context: Context) -> int
             code="FT-E0440 still-attached",
         )
     if args.dry_run:
-        note(f"ft: would remove {session.directory}")
+        note(f"ft: would remove {session.directory}{_also(forget(context, [session], dry_run=True))}")
         return 0
     if not args.yes:
         question = f"Remove the record of session {session.field('name') or session.id}? The agent's own files stay."
@@ -172,8 +175,22 @@ def _remove(session: Session, args: argparse.Namespace, context: Context) -> int
             raise UsageError("ft sessions rm removes a record.", f"ft sessions rm {session.id} --yes")
         if not context.confirm(question):
             return 1
+    name = session.field("name") or session.id
+    forgotten = forget(context, [session], dry_run=False)
     shutil.rmtree(session.directory)
+    note(f"ft: removed the record of {name}{_also(forgotten)}")
+    for line in what_stays(session, forgotten.shared):
+        note(f"    stays: {line}")
     return 0
+
+
+def _also(forgotten: Forgotten) -> str:
+    if forgotten.problem is not None:
+        return f"; what the engine kept of it was not: {forgotten.problem}"
+    if not forgotten.files:
+        return ""
+    kept = "1 checkpoint" if forgotten.files == 1 else f"{forgotten.files:,} checkpoints"
+    return f" and {kept} of it ({forgotten.bytes:,} bytes)"
 
 
 def _ended_before(session: Session, limit: datetime) -> bool:
@@ -189,17 +206,23 @@ def _prune(args: argparse.Namespace, context: Context) -> int:
         raise UsageError(f"--days {args.days}: expected a whole number.", "ft sessions prune --help")
     limit = datetime.now(UTC) - timedelta(days=min(int(args.days), 36500))
     old = [s for s in all_sessions(context.paths) if _ended_before(s, limit) and not lease_is_held(context.paths, s.id)]
-    freed = sum(file.lstat().st_size for s in old for file in s.directory.rglob("*") if file.is_file())
     remove = args.yes and not args.dry_run
+    forgotten = forget(context, old, dry_run=not remove)
+    freed = forgotten.bytes + sum(
+        file.lstat().st_size for s in old for file in s.directory.rglob("*") if file.is_file()
+    )
     for session in old if remove else []:
         shutil.rmtree(session.directory)
     if args.json:
         ids = [session.id for session in old]
-        print_json({"schema": "ft.prune/1", "sessions": ids, "bytes": freed, "removed": remove})
+        counts = {"checkpoints": forgotten.files, "shared": forgotten.shared, "problem": forgotten.problem}
+        print_json({"schema": "ft.prune/1", "sessions": ids, "bytes": freed, "removed": remove, **counts})
     else:
         for session in old:
             print(f"{session.id}  {session.field('name') or '-'}")
         note(f"ft: {len(old)} sessions, {freed:,} bytes {'freed' if remove else 'would be freed: add --yes'}")
+        if forgotten.problem is not None:
+            note(f"ft: what the engine kept of them was not removed: {forgotten.problem}")
     return 0
 
 

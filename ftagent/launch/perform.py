@@ -90,10 +90,13 @@ def _record(written: dict[str, Any], plan: Plan, origin: Origin) -> dict[str, An
     return record
 
 
-def run_prepared(prepared: Prepared, events: Events, become: bool) -> int:
-    """The agent's exit code. With `become` this process turns into the agent and does not return."""
+def run_prepared(prepared: Prepared, events: Events, become: bool, lease: int | None = None) -> int:
+    """The agent's exit code. With `become` this process turns into the agent and does not return.
+
+    `lease`: the session's, where it was taken before.
+    """
     try:
-        return _run(prepared, events, become)
+        return _run(prepared, events, become, lease)
     finally:
         _close(prepared)
 
@@ -108,7 +111,7 @@ def _close(prepared: Prepared) -> None:
                 file.path.unlink()
 
 
-def _run(prepared: Prepared, events: Events, become: bool) -> int:
+def _run(prepared: Prepared, events: Events, become: bool, lease: int | None) -> int:
     plan, paths = prepared.plan, prepared.paths
     session = plan.session
     for warning in plan.warnings:
@@ -125,7 +128,9 @@ def _run(prepared: Prepared, events: Events, become: bool) -> int:
     started: dict[str, Any] = {"pid": os.getpid(), "start": sessions.now(), "end": None, "exit": None}
     started.update(exec=become, tmux=prepared.origin.tmux, launched_by="ft launch")
     try:
-        lease = sessions.take_lease(paths, session.id, inheritable=become)
+        if lease is None:
+            lease = sessions.take_lease(paths, session.id)
+        os.set_inheritable(lease, become)
         prepared.record["runs"].append(started)
         sessions.save(session.state_dir, prepared.record)
     except OSError as error:

@@ -10,23 +10,23 @@ from typing import Any
 
 from ftagent.atomic import read_json
 from ftagent.context import Context
+from ftagent.errors import Conflict, EngineNotReady, FtError, LaunchFailed, NotHere, Refused
 from ftagent.local_engine.client import EngineClient, EngineUrl, parse_engine_url
 from ftagent.local_engine.command import run_engine_tool
+from ftagent.local_engine.models import LocalModel, find_model
 from ftagent.local_engine.options import arguments_of, as_arguments, differences, given
-from ftagent.settings.config import Settings
 from ftagent.local_engine.process import (
     Show,
     serve_arguments,
     start_engine,
     wait_ready,
 )
-from ftagent.errors import Conflict, EngineNotReady, FtError, LaunchFailed, NotHere, Refused
-from ftagent.local_engine.models import LocalModel, find_model
 from ftagent.local_engine.running import RunningEngine, find_engine, is_crashed
 from ftagent.local_engine.stop import stop_engine
 from ftagent.output import note
 from ftagent.paths import ensure
 from ftagent.session.records import SESSION_ID
+from ftagent.settings.config import Settings
 
 _TOKEN = re.compile(r"[!-~]{1,512}")  # printable ASCII
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from ftagent.atomic import read_json, write_json
-from ftagent.errors import Conflict, NotHere, UsageError
+from ftagent.errors import Conflict, NotHere, Refused, UsageError
 from ftagent.paths import Paths, ensure
 from ftagent.processes import start_time
 
 SCHEMA = "ft.session/1"
 SESSION_ID = re.compile(r"s-[a-z2-7]{10}")  # as the engine gives them
+_LEASE_WAIT_S = 2.0
 
 
 def now() -> str:
@@ -145,15 +147,46 @@ def _lease_file(paths: Paths, session_id: str) -> Path:
 
 
 def take_lease(paths: Paths, session_id: str, inheritable: bool = False) -> int:
-    """Marks the session alive for as long as the returned descriptor is open. The kernel drops the lock with the process."""
-    file = _lease_file(paths, session_id)
+    """Marks the session alive for as long as the returned descriptor is open. The kernel drops the lock with the process.
+
+    Raises Refused when another process has it.
+    """
     ensure(paths.runtime)
     ensure(paths.leases)
-    write_json(file, {"pid": os.getpid(), "start_time": start_time(os.getpid()), "session": session_id})
-    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.set_inheritable(descriptor, inheritable)
+    descriptor = _locked(_lease_file(paths, session_id), session_id)
+    held = {"pid": os.getpid(), "start_time": start_time(os.getpid()), "session": session_id}
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps(held).encode())
+        os.set_inheritable(descriptor, inheritable)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
+
+
+def _locked(file: Path, session_id: str) -> int:
+    """The file's lock. One who only looks has it for an instant, and one who ends takes the file away."""
+    deadline = time.monotonic() + _LEASE_WAIT_S
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), file.stat()):
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        if time.monotonic() > deadline:
+            raise Refused(
+                f"Session {session_id} was started by another ft at the same time.",
+                "ft ls",
+                code="FT-E0440 still-attached",
+            )
+        time.sleep(0.01)
 
 
 def drop_lease(paths: Paths, session_id: str, descriptor: int) -> None:
@@ -197,7 +230,7 @@ def lease_is_held(paths: Paths, session_id: str) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two that look at once do not see each other
     except BlockingIOError:
         return True
     else:

@@ -12,7 +12,8 @@ FRONT = str(Path(__file__).with_name("fake_front.py"))
 
 
 def fake_command(*arguments: str) -> list[str]:
-    assert arguments[0] == "serve"
+    if arguments[0] != "serve":
+        return [sys.executable, "-P", "-m", "engine", *arguments]
     return [sys.executable, "-P", FRONT, *arguments[1:]]
 
 

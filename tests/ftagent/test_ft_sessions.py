@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -329,3 +330,55 @@ def test_a_folder_is_known_by_what_a_rename_keeps(tmp_path: Path) -> None:
     (tmp_path / "a").rename(tmp_path / "b")
     assert folder_identity(tmp_path / "b") == before != folder_identity(tmp_path)
     assert folder_identity(tmp_path / "a") is None
+
+
+def test_one_launch_has_the_lease_however_many_look_or_want_it(sandbox: Any) -> None:
+    """Looking never keeps a launch from its lease, two never have it at once, and a dead one's is free."""
+    code = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom ftagent.errors import Refused\n"
+        "from ftagent.paths import find_paths\nfrom ftagent.session import records\n"
+        "records._LEASE_WAIT_S = 20.0\npaths, id_ = find_paths(os.environ), 's-aaaaaaaaaa'\n"
+        "if sys.argv[1] == 'look':\n"
+        "    end = time.monotonic() + 2\n"
+        "    while time.monotonic() < end: records.lease_is_held(paths, id_)\n"
+        "    sys.exit(0)\n"
+        "for _ in range(10):\n"
+        "    lease = records.take_lease(paths, id_)\n"
+        "    alone = Path('alone'); os.mkdir(alone)\n"
+        "    assert records.lease_pid(paths, id_) == os.getpid()\n"
+        "    time.sleep(0.005); os.rmdir(alone)\n"
+        "    records.drop_lease(paths, id_, lease)\n"
+    )
+    command = [sys.executable, "-P", "-c", code]
+    kinds = ["look"] * 2 + ["take"] * 3
+    running = [
+        subprocess.Popen([*command, kind], env=sandbox.env, cwd=sandbox.project, stderr=subprocess.PIPE, text=True)
+        for kind in kinds
+    ]
+    for process in running:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    assert listed(sandbox) == []
+
+
+def test_of_two_that_resume_at_once_one_is_refused_and_the_other_goes_on(sandbox: Any) -> None:
+    sandbox.agent(PI + '[ -z "$given" ] || sleep 3')
+    assert sandbox.run("launch", "pi", fake=True).returncode == 0
+    both = [sandbox.start("resume", "pi") for _ in range(2)]
+    ends = sorted((process.communicate(timeout=60), process.returncode) for process in both)
+    assert sorted(code for _, code in ends) == [0, 4], ends
+    (session,) = listed(sandbox)
+    assert [run["exit"] for run in session["runs"]] == [0, 0]
+
+
+def test_removal_says_what_stays(sandbox: Any) -> None:
+    sandbox.agent(PI)
+    assert sandbox.run("launch", "pi", fake=True).returncode == 0
+    (session,) = listed(sandbox)
+    (sandbox.ft_home / "data" / "checkpoints").mkdir(parents=True)
+    done = sandbox.run("sessions", "rm", "pi", "--yes")
+    assert done.returncode == 0
+    assert "removed the record of pi" in done.stderr and session["harness"][0]["file"] in done.stderr
+    (sandbox.ft_home / "data" / "checkpoints" / "heads-x.json").mkdir()
+    assert sandbox.run("launch", "pi", fake=True).returncode == 0
+    assert sandbox.run("sessions", "rm", "pi", "--yes").returncode == 0
