@@ -46,6 +46,7 @@ _ADMIN_ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
     ("/v1/requests", control.requests, ("GET",)),
     ("/v1/engine/forecast", forecast.forecast, ("GET",)),
     ("/v1/engine/events", control.events, ("GET",)),
+    ("/v1/engine/idle", control.stop_when_idle, ("POST",)),
     ("/v1/engine/stop", control.stop, ("POST",)),
 )
 

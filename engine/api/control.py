@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -15,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from engine.api import fields
 from engine.api.stream import EventStream, sse
-from engine.errors import NotFound, Unsupported
+from engine.errors import BadRequest, NotFound, Unsupported
 from engine.front import draft as drafting
 from engine.front import history
 from engine.front.context import VERSION, Front
@@ -53,6 +54,7 @@ def ready_json(front: Front) -> dict[str, Any]:
         "window": front.window,
         "kv_tokens": worker.kv_tokens or None,
         "model": front.model,
+        "stops_in_s": front.idle.left_s(),
         "code": worker.code or None,
         "message": worker.message or None,
         "hint": worker.hint or None,
@@ -69,6 +71,7 @@ async def create_session(request: Request) -> Response:
     if body.get("script") and "scripts" in front.supervisor.cannot():
         raise Unsupported(f"script: {front.supervisor.cannot()['scripts']}", "Play scripts on an engine of its own.")
     session = front.sessions.create(body)
+    front.idle.touch()
     evicted = front.sessions.evict()
     if evicted is not None:
         _forget(front, evicted)
@@ -240,6 +243,27 @@ async def stop(request: Request) -> Response:
     front: Front = request.app.state.front
     front.stop_asked.set()
     return JSONResponse({"stopping": True}, status_code=202)
+
+
+async def stop_when_idle(request: Request) -> Response:
+    """POST /v1/engine/idle {"after_s": number | null, "leases": folder}: end when nobody has used it for so long."""
+    front: Front = request.app.state.front
+    body = await fields.read_json(request)
+    after_s, leases = body.get("after_s"), body.get("leases")
+    if after_s is not None and (isinstance(after_s, bool) or not isinstance(after_s, int | float) or after_s <= 0):
+        raise BadRequest("after_s: expected a positive number of seconds, or null.")
+    if leases is not None and not isinstance(leases, str):
+        raise BadRequest("leases: expected a folder.")
+    seen: list[str] = []
+
+    def busy() -> bool:
+        newest = [str(record["id"]) for record in front.records.newest(1)]
+        came, seen[:] = newest != seen, newest
+        coming = front.supervisor.worker.state not in ("ready", "crashed")
+        return came or coming or bool(front.supervisor.running())
+
+    front.idle.stop_after(after_s, Path(leases) if leases else None, busy, front.stop_asked.set)
+    return JSONResponse({"after_s": after_s})
 
 
 async def metrics(request: Request) -> Response:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from engine.front.anticipation import Anticipation
 from engine.front.forecast import Forecast
 from engine.front.heads import Heads
+from engine.front.idle import Idle
 from engine.front.joining import Computations
 from engine.front.lines import Lines
 from engine.front.metrics import Metrics
@@ -49,6 +50,7 @@ class Front:
     port: int = 0
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
     started: float = field(default_factory=time.time)
+    idle: Idle = field(default_factory=Idle)
     max_requests: int = 512
     computations: Computations = field(init=False)
     stop_asked: asyncio.Event = field(default_factory=asyncio.Event)
