@@ -5,10 +5,13 @@
 #include <nanobind/stl/string.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 
+#include "curve.h"
 #include "kernels.h"
 #include "pool.h"
 
@@ -251,6 +254,22 @@ float dot_loop(int64_t count) {
   return dot_products().peak_loop(count);
 }
 
+// `routed` [rows, top_k] is any contiguous array of signed integers: this is called for every layer of every token.
+void note_routing(Curve& curve, int64_t layer, nb::handle routed) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(routed.ptr(), &view, PyBUF_ND | PyBUF_FORMAT) != 0) throw nb::python_error();
+  std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> release(&view, &PyBuffer_Release);
+  require(view.ndim == 2 && view.format != nullptr && std::strchr("hilq", view.format[0]) != nullptr && view.format[1] == 0,
+          "routing is an array of integers with two dimensions");
+  if (view.itemsize == 2) {
+    curve.note(layer, (const int16_t*)view.buf, view.shape[0], view.shape[1]);
+  } else if (view.itemsize == 4) {
+    curve.note(layer, (const int32_t*)view.buf, view.shape[0], view.shape[1]);
+  } else {
+    curve.note(layer, (const int64_t*)view.buf, view.shape[0], view.shape[1]);
+  }
+}
+
 uint64_t read_loop(Address data, int64_t bytes) {
   std::lock_guard lock(one_at_a_time);
   return kernels->read_loop(at<uint8_t>(data), bytes);
@@ -292,4 +311,10 @@ NB_MODULE(_cpu, m) {
   m.def("fma_loop", &fma_loop, NoGil());
   m.def("dot_loop", &dot_loop, NoGil());
   m.def("read_loop", &read_loop, NoGil());
+  nb::class_<Curve>(m, "Curve")
+      .def(nb::init<int64_t, int64_t, double, double, int64_t>())
+      .def("note", &note_routing)
+      .def("misses", &Curve::misses)
+      .def("asked", &Curve::asked)
+      .def("steps", &Curve::steps);
 }

@@ -12,7 +12,7 @@ from typing import Any
 from engine.memory.balance.bounds import Bounds
 from engine.memory.balance.value import predict, turn_s
 from engine.memory.balance.view import Line, Prediction, Proposal, View
-from engine.memory.split import EXPERTS, KV, Split
+from engine.memory.split import KV, Split
 
 __all__ = ["Balancer", "Line", "Prediction", "Proposal", "Split", "Tuning", "View"]
 

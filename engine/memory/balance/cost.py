@@ -4,7 +4,7 @@ from __future__ import annotations
 
 WEIGHT = 1 / 256  # of a step in the running moments
 SETTLING = 32  # steps that weigh the same, before older ones are forgotten
-TRUST = 0.2  # misses must vary by this share of their mean before their slope counts as much as what was expected
+TRUST = 0.05  # misses must vary by this share of their mean before their slope counts as much as what was expected
 OUTLIER = 4.0  # a step so many times slower than usual counts as this slow
 LEAST_SHARE = 0.05  # of a step, for what is not misses
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 from engine.bench.memory.trace import KEPT, MOST_OUTPUT, PHASES, SCHEMA, START, TRACES, WINDOW, Shape, generate, load
 
@@ -26,7 +27,7 @@ def test_the_growing_session_passes_through_every_phase():
     turns = load("growing")
     assert {turn.line for turn in turns} == {"main"} and not any(turn.lent for turn in turns)
     assert turns[0].prompt == START == PHASES[0] and PHASES[-1] == WINDOW
-    for start, end in zip(PHASES, PHASES[1:], strict=False):
+    for start, end in pairwise(PHASES):
         assert sum(turn.output for turn in turns if start <= turn.prompt < end) > 200
 
 

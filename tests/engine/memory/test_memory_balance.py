@@ -94,4 +94,4 @@ def test_misses_cannot_cost_more_than_the_whole_step():
     cost = StepCost(1.0)
     for _ in range(100):
         cost.note(0.01, 10)
-    assert 0 < cost.step_s and cost.step_s + 10 * cost.miss_s == pytest.approx(0.01)
+    assert cost.step_s > 0 and cost.step_s + 10 * cost.miss_s == pytest.approx(0.01)
