@@ -146,7 +146,7 @@ class FakeRunner:
     def copy_page(self, source: int, target: int, tokens: int) -> None:
         self.copied_pages += 1
         for i in range(self.page_tokens):
-            self.pages[target, i] = self.pages[source, i] if i < tokens else _UNDEFINED
+            self.pages[target, i] = self.pages.get((source, i), _UNDEFINED) if i < tokens else _UNDEFINED
 
     def copy_state(self, source: int, target: int) -> None:
         self.states[target] = self.states[source]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from engine.cache.claims import UNWANTED, WEIGHTS, Claims, ahead_of, base, line_of
 from engine.cache.node import Checkpoint, Node, usable
@@ -181,6 +181,31 @@ class CheckpointStore:
         if made.kind == "head" and (head is None or head.position <= made.position or head.state not in self._kept):
             self._set_head(made, line)
 
+    def resize(self, cap_bytes: int) -> bool:
+        """Keep at most so much from now on; what is over goes in the usual order. False when what must stay is more: the cap is
+        that for now."""
+        self.cap_bytes = cap_bytes
+        while self.bytes > cap_bytes and (victim := self._victim(side=False, own=False)) is not None:
+            self._evict(victim)
+        self.cap_bytes = max(cap_bytes, self.bytes)
+        return self.cap_bytes == cap_bytes
+
+    def evict(self) -> bool:
+        """Give one up for another use of its memory; False when all must stay."""
+        victim = self._victim(side=False, own=False)
+        if victim is not None:
+            self._evict(victim)
+        return victim is not None
+
+    def moved(self, states: Mapping[int, int]) -> None:
+        """These states have other ids now: old id -> new one. No id is both."""
+        for old, new in states.items():
+            if old in self._kept:
+                checkpoint = self._kept[new] = self._kept.pop(old)
+                checkpoint.state = new
+            elif old in self._reserved:
+                self._reserved[new] = self._reserved.pop(old)
+
     def drop(self, checkpoint: Checkpoint) -> None:
         """Forget a checkpoint and free its state."""
         del self._kept[checkpoint.state]
@@ -218,10 +243,13 @@ class CheckpointStore:
             victim = self._victim(side, full)
             if victim is None:
                 return False
-            self._event("checkpoint-evicted", {"position": victim.position, "kind": victim.kind})
-            self.evictions += 1
-            self.drop(victim)
+            self._evict(victim)
         return True
+
+    def _evict(self, victim: Checkpoint) -> None:
+        self._event("checkpoint-evicted", {"position": victim.position, "kind": victim.kind})
+        self.evictions += 1
+        self.drop(victim)
 
     def _is_full(self, side: bool) -> bool:
         """True when side or main requests hold all that is meant for them."""

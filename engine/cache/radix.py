@@ -10,7 +10,7 @@ import heapq
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -171,6 +171,11 @@ class RadixCache:
             if id(node) in kept or self._pool.refs(node.page) > 1 or self._rank(node, since)[0] > IDLE:
                 kept |= {id(node), id(node.parent)}
         return self.pages - len(kept - {id(self._root)})
+
+    def moved(self, pages: Mapping[int, int]) -> None:
+        """The KV of these pages lies in others now: old page -> new one. References are the pool's business."""
+        for node in self.nodes():
+            node.page = pages.get(node.page, node.page)
 
     def nodes(self) -> Iterator[Node]:
         """All nodes, parents before children."""

@@ -109,10 +109,19 @@ def fused(ops: Ops, bank: Bank, device: Device, slots: Slots) -> Resident:
     return Resident(ops, bank.shape, list(lie), device, in_place=False)
 
 
-def offload(ops: Ops, bank: Bank, device: Device, slots: Slots, top_k: int, profile: Profile = UNKNOWN) -> Tiered:
-    """Every miss is copied from the bank into a slot."""
+def offload(
+    ops: Ops,
+    bank: Bank,
+    device: Device,
+    slots: Slots,
+    top_k: int,
+    profile: Profile = UNKNOWN,
+    leased: Sequence[int] | None = None,
+) -> Tiered:
+    """Every miss is copied from the bank into a slot; `leased` as in Tiered."""
     table = SlotTable(len(bank.layers), bank.experts, len(slots))
-    return Tiered(ops, bank.shape, table, slots, CopyFetcher(bank, slots, device), device, top_k, Rates(profile))
+    fetcher = CopyFetcher(bank, slots, device)
+    return Tiered(ops, bank.shape, table, slots, fetcher, device, top_k, Rates(profile), leased=leased)
 
 
 def hybrid(
@@ -122,9 +131,10 @@ def hybrid(
     slots: Slots,
     top_k: int,
     profile: Profile = UNKNOWN,
+    leased: Sequence[int] | None = None,
     fixed: float | None = None,
 ) -> Tiered:
-    """Some misses are copied, the others computed in the bank; `fixed` sets their share by hand, 0..1."""
+    """Some misses are copied, the others computed in the bank; `fixed` sets their share by hand, 0..1; `leased` as in Tiered."""
     rates = Rates(profile)
     return Tiered(
         ops,
@@ -137,4 +147,5 @@ def hybrid(
         rates,
         Split(rates, bank.shape.stride, fixed),
         bank,
+        leased,
     )

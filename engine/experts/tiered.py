@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +20,7 @@ from engine.experts.record import Recorder
 from engine.experts.slots import Admission, SlotTable
 from engine.experts.split import Rates, Split
 from engine.experts.stream import Stream
+from engine.experts.tenancy import Tenancy
 from engine.experts.watch import Watch
 from engine.experts.waves import waves
 from engine.kernels.contract import ExpertShape, Ops
@@ -27,7 +29,8 @@ GROUPS = 4  # of fills, each computed when it has arrived
 
 
 class Tiered:
-    """See Executor. `slots` [capacity] i64 are slot addresses; the fetcher reads the same ones.
+    """See Executor. `slots` [capacity] i64 are slot addresses; the fetcher reads the same ones. `leased` are those that may be
+    used; None: all. Others may be offered and withdrawn between two steps, wherever they lie.
 
     `split` None: every miss is filled, and a step that routes to more experts than there are slots runs in waves of rows.
     With a split, `bank` says where the others are computed. Raises Unsupported when not even one row's experts fit.
@@ -45,6 +48,7 @@ class Tiered:
         rates: Rates,
         split: Split | None = None,
         bank: Bank | None = None,
+        leased: Sequence[int] | None = None,
     ) -> None:
         assert split is None or bank is not None, "a split needs experts to compute in place"
         layers, experts = table.slot_of.shape
@@ -60,6 +64,8 @@ class Tiered:
         self.record: Recorder | None = None
         self.watch = Watch()
         self.audit: Audit | None = None
+        self.least, self.most = top_k, layers * experts
+        self._tenancy = Tenancy(table, top_k, leased)
         self._require(table.slots)
 
     def run(self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -80,18 +86,38 @@ class Tiered:
         return out
 
     def resize(self, slots: int) -> None:
-        """Use `slots` of the slots from the next step on; what the others held is forgotten. Call between steps.
+        """Use `slots` of the leased slots from the next step on; what the others held is forgotten. Call between steps.
 
         Raises Unsupported when a token's experts would not fit, or there are not so many, and ExpertsDamaged when an
         expert that is still in a slot has changed.
         """
         self._require(slots)
+        self.ask(slots)
+        self.verify()
+
+    def ask(self, slots: int | None) -> None:
+        """Use at most so many of the leased slots, now and after any change of them; None: all."""
         self.stream.finish()
-        offered = self.table.offered
-        if slots < self.table.slots:
-            self.table.withdraw(np.flatnonzero(offered)[slots:])
-        else:
-            self.table.offer(np.flatnonzero(~offered)[: slots - self.table.slots])
+        self._tenancy.ask(slots)
+
+    def offer(self, slots: Sequence[int]) -> None:
+        """These slots are leased from now on, and empty. Call between steps."""
+        self._tenancy.add(slots)
+
+    def withdraw(self, slots: Sequence[int]) -> int:
+        """These slots are no longer leased. Returns how many experts lay in them. Call between steps. Raises Unsupported when
+        the others could not hold a token's experts."""
+        self._require(self._tenancy.leased - len(slots))
+        self.stream.finish()
+        return self._tenancy.remove(slots)
+
+    def worth(self, groups: Sequence[Sequence[int]]) -> list[float]:
+        """What the experts in each group of slots are worth to the policy together, in units of the dearest one; 0 when they
+        are empty. All groups have the same length."""
+        return self._tenancy.worth(groups)
+
+    def verify(self) -> None:
+        """Compare one expert in a slot with its source. Raises ExpertsDamaged."""
         if self.audit is not None:
             self.audit.check()
 
@@ -112,11 +138,12 @@ class Tiered:
         self.fetcher.close()
 
     def _require(self, slots: int) -> None:
-        if not self._top_k <= slots <= len(self._slots):
+        room = self._tenancy.leased
+        if not self._top_k <= slots <= room:
             raise Unsupported(
                 f"{slots} expert slots cannot hold one token's {self._top_k} experts."
                 if slots < self._top_k
-                else f"There is room for {len(self._slots)} expert slots, not for {slots}."
+                else f"There is room for {room} expert slots, not for {slots}."
             )
 
     def _step(self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -33,6 +33,7 @@ class Arena:
         self._free = list(range(slabs))
         self._owner: list[str | None] = [None] * slabs
         self._held: dict[str, set[int]] = {}
+        self._touched: set[int] = set()  # leased since they were last emptied
 
     @property
     def bytes(self) -> int:
@@ -45,6 +46,10 @@ class Arena:
     def limit(self, tenant: str) -> int:
         """The most slabs `tenant` may hold."""
         return self._limits.get(tenant, self.slabs)
+
+    def limited(self, tenant: str) -> bool:
+        """Whether `tenant` has a limit of its own."""
+        return tenant in self._limits
 
     def set_limit(self, tenant: str, slabs: int) -> None:
         """Cap `tenant` at `slabs`. It may already hold more; then it can only give back until it is under the cap."""
@@ -73,7 +78,24 @@ class Arena:
             self._owner[slab] = tenant
         if taken:
             self._held.setdefault(tenant, set()).update(taken)
+            self._touched.update(taken)
         return taken
+
+    def spare(self) -> int:
+        """Free slabs that no limit promises to anybody: what may be granted, or given to other programs."""
+        promised = sum(max(0, limit - len(self._held.get(tenant, ()))) for tenant, limit in self._limits.items())
+        return max(0, len(self._free) - promised)
+
+    def untouched(self) -> int:
+        """Slabs that are granted, or may be, and have held nothing since they were last empty: memory that is still to come."""
+        return self.slabs - self.spare() - len(self._touched.difference(self._spare()))
+
+    def empty(self, most: int) -> list[int]:
+        """Take note that the memory of up to `most` spare slabs is given back. Returns those, which held something since they
+        were last given back: the highest ones, since leases take the lowest."""
+        dirty = sorted(self._touched.intersection(self._spare()))[-most:]
+        self._touched.difference_update(dirty)
+        return dirty
 
     def release(self, tenant: str, slabs: Iterable[int]) -> None:
         """Give slabs back. Raises ValueError, and releases none, when `tenant` does not hold each of them once."""
@@ -96,6 +118,9 @@ class Arena:
         for slab, owner in enumerate(self._owner):
             assert (owner is None) == (slab in self._free), f"slab {slab} has owner {owner} and the free list disagrees"
             assert owner is None or slab in self._held[owner], f"slab {slab} is not in the set of {owner}"
+
+    def _spare(self) -> list[int]:
+        return sorted(self._free, reverse=True)[: self.spare()]
 
     def _holds(self, tenant: str, slab: int) -> bool:
         return 0 <= slab < self.slabs and self._owner[slab] == tenant

@@ -1,92 +1,14 @@
-"""What lives in leased slabs: KV pages, recurrent states, expert slots. Ids in, byte offsets into the arena out.
-
-A slab of a pool is cut into equal cells; cell `slab * per_slab + i` lies at `slab * slab_bytes + i * cell_bytes`. Slabs
-are leased when a cell is needed and go back to the arena when their last cell is free.
-"""
+"""What lives in leased slabs: KV pages, recurrent states, expert slots. Ids in, byte offsets into the arena out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from engine.memory.arena import Arena, ArenaFull
-
-ALIGN_BYTES = 64
-
-
-def aligned(size_bytes: int) -> int:
-    """Rounded up to what the kernels' loads want."""
-    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
-
-
-class Cells:
-    """Equal cells inside one tenant's slabs. Cells are handed out from the fullest usable end: lowest slab first."""
-
-    def __init__(self, arena: Arena, tenant: str, cell_bytes: int) -> None:
-        self.arena = arena
-        self.tenant = tenant
-        self.cell_bytes = aligned(cell_bytes)
-        if not 0 < self.cell_bytes <= arena.slab_bytes:
-            raise ValueError(f"a {tenant} cell of {self.cell_bytes} bytes does not fit a slab of {arena.slab_bytes}")
-        self.per_slab = arena.slab_bytes // self.cell_bytes
-        self._free: dict[int, list[int]] = {}  # leased slab -> its free cells, only slabs that have some
-        self._used: dict[int, int] = {}  # leased slab -> cells in use
-        self.used = 0
-
-    @property
-    def capacity(self) -> int:
-        """Cells this tenant can have in use at once: its slabs and those it may still lease."""
-        return (len(self._used) + self.arena.available(self.tenant)) * self.per_slab
-
-    @property
-    def free(self) -> int:
-        return self.capacity - self.used
-
-    def alloc(self, n: int) -> list[int]:
-        """`n` cells. Raises ArenaFull and takes none when fewer are free."""
-        if n > self.free:
-            raise ArenaFull(f"{n} {self.tenant} cells asked for, {self.free} free of {self.capacity}")
-        taken: list[int] = []
-        while len(taken) < n:
-            if not self._free:
-                (slab,) = self.arena.lease(self.tenant, 1)
-                self._free[slab] = list(range((slab + 1) * self.per_slab - 1, slab * self.per_slab - 1, -1))
-                self._used[slab] = 0
-            slab = min(self._free)
-            cells = self._free[slab]
-            while cells and len(taken) < n:
-                taken.append(cells.pop())
-                self._used[slab] += 1
-            if not cells:
-                del self._free[slab]
-        self.used += n
-        return taken
-
-    def release(self, cell: int) -> None:
-        """Free one cell; its slab goes back to the arena with its last one. Raises ValueError when the cell is free."""
-        slab = cell // self.per_slab
-        if not self._used.get(slab) or cell in self._free.get(slab, ()):
-            raise ValueError(f"{self.tenant} cell {cell} is not in use")
-        self._free.setdefault(slab, []).append(cell)
-        self._used[slab] -= 1
-        self.used -= 1
-        if not self._used[slab]:
-            del self._free[slab], self._used[slab]
-            self.arena.release(self.tenant, [slab])
-
-    def offset(self, cell: int) -> int:
-        """Byte offset of a cell in the arena."""
-        slab, i = divmod(cell, self.per_slab)
-        return slab * self.arena.slab_bytes + i * self.cell_bytes
-
-    def check(self) -> None:
-        """Raises AssertionError when counts disagree with each other or with the arena."""
-        assert self.arena.held(self.tenant) == frozenset(self._used), f"{self.tenant}: leases differ"
-        assert self.used == sum(self._used.values()), f"{self.tenant}: cells in use differ"
-        for slab, used in self._used.items():
-            free = self._free.get(slab, [])
-            assert used > 0 and used + len(free) == self.per_slab, f"{self.tenant}: slab {slab} does not add up"
-            assert len(set(free)) == len(free) and all(c // self.per_slab == slab for c in free)
+from engine.memory.arena import Arena
+from engine.memory.cells import Cells
+from engine.memory.cells import aligned as aligned
 
 
 class PagePool:
@@ -135,6 +57,16 @@ class PagePool:
     def refs(self, page: int) -> int:
         return self._refs.get(page, 0)
 
+    def move(self, page: int, copy: Callable[[int, int], None]) -> int:
+        """Another place, in an open slab, for what is in `page`, with all its references; `copy(page, new)` fills it.
+        Returns the new page; whoever noted the old one must be told. Raises ArenaFull, and moves nothing, when none is free.
+        """
+        (target,) = self.cells.alloc(1)
+        copy(page, target)
+        self._refs[target] = self._refs.pop(page)
+        self.cells.release(page)
+        return target
+
     def offset(self, page: int) -> int:
         """Byte offset in the arena."""
         return self.cells.offset(page)
@@ -154,6 +86,8 @@ class StatePool:
         self.cells = Cells(arena, tenant, max(layer_bytes))
         self.state_bytes = self.layers * self.cells.cell_bytes
         self._cells_of: dict[int, list[int]] = {}
+        self._ids: list[int] = []  # given back, a heap
+        self._next_id = 0
 
     @property
     def capacity(self) -> int:
@@ -169,15 +103,36 @@ class StatePool:
 
     def alloc(self) -> int:
         """A state id; its content is undefined. Raises ArenaFull when none is free."""
-        cells = self.cells.alloc(self.layers)
-        state = cells[0]  # unique while the state lives, because a cell belongs to one state
-        self._cells_of[state] = cells
-        return state
+        return self._name(self.cells.alloc(self.layers))
 
     def release(self, state: int) -> None:
         """Raises KeyError when the state is free."""
-        for cell in self._cells_of.pop(state):
+        for cell in self._forget(state):
             self.cells.release(cell)
+
+    def inside(self, slabs: Iterable[int]) -> list[int]:
+        """The states that have a part in one of these slabs."""
+        chosen = set(slabs)
+        return [s for s, cells in self._cells_of.items() if any(c // self.cells.per_slab in chosen for c in cells)]
+
+    def holds(self, state: int) -> bool:
+        return state in self._cells_of
+
+    def moves(self, state: int) -> bool:
+        """True when there is room for what of `state` lies in closed slabs. Raises KeyError when the state is free."""
+        return len(self._leaving(state)) <= self.cells.free
+
+    def move(self, state: int, copy: Callable[[int, int], None]) -> int:
+        """Other places for the parts of `state` that lie in closed slabs; `copy(state, new)` fills them. Returns the new id;
+        whoever noted the old one must be told. Raises ArenaFull, and moves nothing, when there are too few."""
+        leaving = self._leaving(state)
+        places = dict(zip(leaving, self.cells.alloc(len(leaving)), strict=True))
+        target = self._name([places.get(cell, cell) for cell in self._cells_of[state]])
+        copy(state, target)
+        self._forget(state)
+        for cell in leaving:
+            self.cells.release(cell)
+        return target
 
     def offsets(self, state: int) -> list[int]:
         """Byte offset in the arena of each linear layer's part. Raises KeyError when the state is free."""
@@ -187,10 +142,28 @@ class StatePool:
         self.cells.check()
         cells = [cell for cells in self._cells_of.values() for cell in cells]
         assert len(set(cells)) == len(cells) == self.cells.used, "state cells do not add up"
+        assert {*self._ids, *self._cells_of} == set(range(self._next_id)), "state ids do not add up"
+
+    def _leaving(self, state: int) -> list[int]:
+        closed = self.cells.closed
+        return [cell for cell in self._cells_of[state] if cell // self.cells.per_slab in closed]
+
+    def _name(self, cells: list[int]) -> int:
+        if self._ids:
+            state = heapq.heappop(self._ids)
+        else:
+            state, self._next_id = self._next_id, self._next_id + 1
+        self._cells_of[state] = cells
+        return state
+
+    def _forget(self, state: int) -> list[int]:
+        cells = self._cells_of.pop(state)
+        heapq.heappush(self._ids, state)
+        return cells
 
 
 class SlotPool:
-    """Fast-tier places for experts, one expert each."""
+    """Fast-tier places for experts, one expert each, leased by whole slabs: the cells of a slab are its slots."""
 
     def __init__(self, arena: Arena, slot_bytes: int, tenant: str = "experts") -> None:
         self.cells = Cells(arena, tenant, slot_bytes)
@@ -208,13 +181,23 @@ class SlotPool:
     def free(self) -> int:
         return self.cells.free
 
-    def alloc(self, n: int) -> list[int]:
-        """`n` slots. Raises ArenaFull and takes none when fewer are free."""
-        return self.cells.alloc(n)
+    @property
+    def per_slab(self) -> int:
+        return self.cells.per_slab
 
-    def release(self, slot: int) -> None:
-        """Raises ValueError when the slot is free."""
-        self.cells.release(slot)
+    def lease(self, slabs: int) -> list[int]:
+        """All slots of `slabs` more slabs, ascending. Raises ArenaFull and takes none when fewer are available."""
+        return sorted(self.cells.alloc(slabs * self.per_slab))
+
+    def slots_of(self, slab: int) -> range:
+        """The slots in a slab, leased or not."""
+        return range(slab * self.per_slab, (slab + 1) * self.per_slab)
+
+    def give_back(self, slabs: Iterable[int]) -> None:
+        """Raises ValueError when one is not leased."""
+        for slab in slabs:
+            for slot in self.slots_of(slab):
+                self.cells.release(slot)
 
     def offset(self, slot: int) -> int:
         """Byte offset in the arena."""
@@ -222,6 +205,7 @@ class SlotPool:
 
     def check(self) -> None:
         self.cells.check()
+        assert all(used == self.per_slab for used in self.cells.live().values()), "a slab of slots is leased in part"
 
 
 @dataclass(frozen=True, slots=True)

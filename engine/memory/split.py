@@ -28,10 +28,11 @@ class Split:
 
     @staticmethod
     def of(arena: Arena) -> Split:
-        """What each tenant may hold, or holds where that is more."""
+        """What each tenant may hold, or holds where that is more. A tenant without a limit is granted what it holds."""
 
         def granted(tenant: str) -> int:
-            return max(len(arena.held(tenant)), arena.limit(tenant))
+            held = len(arena.held(tenant))
+            return max(held, arena.limit(tenant)) if arena.limited(tenant) else held
 
         return Split(granted(KV), granted(STATE), granted(EXPERTS))
 

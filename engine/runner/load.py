@@ -99,8 +99,8 @@ def load(
         loaded.experts, loaded.decision = _decide(loaded, tiers)
         loaded.backend = loaded.decision.backend
         if loaded.backend == "cpu" and pools.slots is not None:
-            for slot in tiers.leased:
-                pools.slots.release(slot)
+            pools.slots.give_back(pools.arena.held("experts"))
+            pools.arena.set_limit("experts", 0)
     loaded.resident_bytes = resident_bytes()
     log.info(
         "after the first forward %s are resident; the plan has %s",

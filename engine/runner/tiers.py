@@ -31,7 +31,8 @@ from engine.weights.manifest import Manifest
 
 @dataclass(slots=True)
 class Tiers:
-    """Everything executors are made of. `bank` is None when experts are read from disk; `slots` [n] i64 are addresses."""
+    """Everything executors are made of. `bank` is None when experts are read from disk; `slots` [cells of the whole arena] i64
+    are addresses, of which only `leased` may be used now, and `wanted` of these are."""
 
     ops: Ops
     device: Device
@@ -45,6 +46,7 @@ class Tiers:
     slots: npt.NDArray[np.int64]
     profile: Profile = UNKNOWN
     leased: list[int] = field(default_factory=list)  # ids in the slot pool
+    wanted: int = 0
 
     def make(self, backend: str) -> Executor:
         """The executor of a backend that the plan has room for. Copies all experts into slots for `fused`."""
@@ -54,22 +56,26 @@ class Tiers:
         elif backend == "cpu" or (backend == "fused" and not device.fast_tier):
             return in_place(self.ops, bank, device)
         elif backend == "fused":
-            return fused(self.ops, bank, device, self.slots)
+            return fused(self.ops, bank, device, self.slots[self.leased])
         else:
             kind = hybrid if backend == "hybrid" else offload
-            made = kind(self.ops, bank, device, self.slots, self.top_k, self.profile)
+            made = kind(self.ops, bank, device, self.slots, self.top_k, self.profile, self.leased)
+        made.ask(self.wanted)
         made.audit = Audit(made.table, self.slots, self.shape.stride, self._checksum())
         return made
 
     def candidates(self) -> list[str]:
         """Backends that are worth a try where the choice is left to us, the simplest first."""
-        whole = ["fused"] if len(self.slots) >= self.layers * self.experts else []
+        whole = ["fused"] if self.wanted >= self.layers * self.experts else []
         return [*whole, "offload", "cpu", "hybrid"]
 
     def _from_disk(self) -> Tiered:
         table = SlotTable(self.layers, self.experts, len(self.slots))
         fetcher = DiskFetcher(self.files, self.shape.stride, self.slots, sums=self.sums)
-        return Tiered(self.ops, self.shape, table, self.slots, fetcher, self.device, self.top_k, Rates(self.profile))
+        rates = Rates(self.profile)
+        return Tiered(
+            self.ops, self.shape, table, self.slots, fetcher, self.device, self.top_k, rates, leased=self.leased
+        )
 
     def _checksum(self) -> Checksum:
         if self.bank is not None:
@@ -94,8 +100,7 @@ def open_tiers(
     if made.bank == "ram":
         bank = Bank([weights.banks[file.layer] for file in files], shape)
         bank.seal()
-    leased = [] if pools.slots is None else pools.slots.alloc(made.moe_slots)
-    offsets = [] if pools.slots is None else [pools.slots.offset(slot) for slot in leased]
+    leased = [] if pools.slots is None else pools.slots.lease(made.expert_slabs)
     device = choose.create(made.device, options.emulate_fill_gbs, options.emulate_host_gbs)
     return Tiers(
         ops,
@@ -107,10 +112,21 @@ def open_tiers(
         [manifest.path(file.file) for file in files],
         [file.expert_crc32 for file in files],
         bank,
-        np.array(offsets, dtype=np.int64) + arena.data_ptr(),
+        _addresses(pools, arena),
         Profiles(options.profiles).find(shape, device) or UNKNOWN,
         leased,
+        made.moe_slots,
     )
+
+
+def _addresses(pools: Pools, arena: torch.Tensor) -> npt.NDArray[np.int64]:
+    """Where each slot would lie if its slab were leased to experts."""
+    if pools.slots is None:
+        return np.empty(0, dtype=np.int64)
+    cells = pools.slots.cells
+    slabs, inside = np.divmod(np.arange(pools.arena.slabs * cells.per_slab, dtype=np.int64), cells.per_slab)
+    addresses: npt.NDArray[np.int64] = slabs * pools.arena.slab_bytes + inside * cells.cell_bytes + arena.data_ptr()
+    return addresses
 
 
 def _one_shape(manifest: Manifest, files: list[BankFile]) -> ExpertShape:

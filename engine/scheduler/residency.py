@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from typing import Protocol
 
 from engine.cache.checkpoints import CheckpointStore
 from engine.cache.claims import base
@@ -18,8 +20,15 @@ ROLLING = "rolling"  # edge of the states kept at each chunk's end of background
 EVICT_AHEAD_PAGES = 8  # eviction scans the tree, so it frees a few more pages than are asked for
 
 
+class Holder(Protocol):
+    """Who notes pages that it holds, and a state (-1: none). What is moved is changed in its notes."""
+
+    pages: list[int]
+    state: int
+
+
 class Residency:
-    """`store` is None for a model without recurrent layers."""
+    """`store` is None for a model without recurrent layers. `holders` are the requests inside, and others that hold pages."""
 
     def __init__(self, runner: Runner, pools: Pools, cache: RadixCache, store: CheckpointStore | None) -> None:
         if (store is None) != (pools.states is None):
@@ -27,6 +36,10 @@ class Residency:
         self.pools = pools
         self.cache = cache
         self.store = store
+        self.holders: list[Holder] = []
+        self.more: Callable[[int], None] = lambda pages: (
+            None
+        )  # asked for room before something cached is given up for it
         self._runner = runner
 
     def enter(self, request: Request) -> Match:
@@ -55,6 +68,7 @@ class Residency:
         if self.store is not None:
             end = min(request.prompt_tokens, len(request.tokens))
             request.planned = snapshots(match, end, points, self.store.grid, ends=not request.ahead)
+        self.holders.append(request)
         return match
 
     def match(self, request: Request) -> Match:
@@ -107,6 +121,7 @@ class Residency:
         for page in request.pages:
             self.pools.pages.release(page)
         request.pages, request.state, request.computed, request.planned = [], -1, 0, []
+        self.holders.remove(request)
 
     def _leave_state(self, request: Request, intact: bool) -> None:
         assert self.store is not None and self.pools.states is not None

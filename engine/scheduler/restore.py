@@ -26,14 +26,16 @@ class Restore:
         self.request = request
         self._left = list(found.chain)
         self._position = 0
-        self._pages: list[int] = []
+        self.pages: list[int] = []
+        self.state = -1
         cache, pool = residency.cache, residency.pools.pages
         for node in cache.path(request.tokens, found.position):
             if node.end > found.position or node.end % cache.page_tokens:
                 break
             pool.retain(node.page)
-            self._pages.append(node.page)
-        self._held = len(self._pages)  # full pages that were in memory already
+            self.pages.append(node.page)
+        self._held = len(self.pages)  # full pages that were in memory already
+        residency.holders.append(self)
 
     def advance(self) -> bool:
         """Read one file. False when there is nothing more to do: what came in is in the cache, ready for `close`."""
@@ -53,23 +55,25 @@ class Restore:
 
     def close(self) -> None:
         """Give up the hold on the pages. What came in stays cached."""
-        for page in self._pages:
+        for page in self.pages:
             self._residency.pools.pages.release(page)
-        self._pages, self._left = [], []
+        self.pages, self._left = [], []
+        if self in self._residency.holders:
+            self._residency.holders.remove(self)
 
     def _fill(self, segment: Segment, end: int) -> bool:
         """Write a segment's pages up to `end`; False when memory has no room."""
         residency = self._residency
         size = residency.pools.page_tokens
         try:
-            self._pages += residency.take(-(-end // size) - len(self._pages), self.request.ahead)
+            self.pages += residency.take(-(-end // size) - len(self.pages), self.request.ahead)
         except ArenaFull:
             return False
         first = segment.start // size
         for i, data in enumerate(segment.pages, first):
             stored = min(size, segment.start + len(segment.tokens) - i * size)
             if i >= self._held and i * size < end:
-                self._runner.write_page(self._pages[i], data, stored)
+                self._runner.write_page(self.pages[i], data, stored)
         self.tokens += end - segment.start
         self._position = end
         return True
@@ -80,9 +84,9 @@ class Restore:
         residency = self._residency
         if not tokens:
             return
-        pages = self._pages[: -(-self._position // residency.pools.page_tokens)]
+        pages = self.pages[: -(-self._position // residency.pools.page_tokens)]
         residency.cache.insert(tokens, pages, request.side)
-        self._pages[: len(pages)] = pages
+        self.pages[: len(pages)] = pages
         if residency.store is None:
             request.restored = True
             return

@@ -18,7 +18,7 @@ def test_pools_share_one_arena_without_overlap(data):
     refs: dict[int, int] = {}
     live_states: list[int] = []
     live_slots: list[int] = []
-    for action in data.draw(st.lists(st.sampled_from("PPRFSSTEEX"), max_size=40)):
+    for action in data.draw(st.lists(st.sampled_from("PPRFSSTEEXCM"), max_size=40)):
         try:
             if action == "P":
                 for page in pages.alloc(data.draw(st.integers(1, 4))):
@@ -39,9 +39,19 @@ def test_pools_share_one_arena_without_overlap(data):
             elif action == "T" and live_states:
                 states.release(live_states.pop(0))
             elif action == "E":
-                live_slots += slots.alloc(1)
+                live_slots += slots.lease(1)
             elif action == "X" and live_slots:
-                slots.release(live_slots.pop(0))
+                slab = live_slots[0] // slots.per_slab
+                slots.give_back([slab])
+                live_slots = [slot for slot in live_slots if slot not in slots.slots_of(slab)]
+            elif action == "C" and (live := pages.cells.live()):
+                pages.cells.close(data.draw(st.sets(st.sampled_from(sorted(live)))))
+            elif action == "M" and refs:
+                page = data.draw(st.sampled_from(sorted(refs)))
+                copied = []
+                moved = pages.move(page, lambda a, b: copied.append((a, b)))
+                assert copied == [(page, moved)] and moved // pages.cells.per_slab not in pages.cells.closed
+                refs[moved] = refs.pop(page)
         except ArenaFull:
             pass
         pools.check()
@@ -78,9 +88,10 @@ def test_misuse_is_an_error():
         pages.release(page)
     with pytest.raises(KeyError):
         pages.retain(page)
-    (slot,) = slots.alloc(1)
-    slots.release(slot)
+    (slot,) = slots.lease(1)
+    slab = slot // slots.per_slab
+    slots.give_back([slab])
     with pytest.raises(ValueError):
-        slots.release(slot)
+        slots.give_back([slab])
     with pytest.raises(ValueError):
         PagePool(arena, 1025)
