@@ -12,7 +12,8 @@ from ftagent.context import Context, find_project, git_branch
 from ftagent.launch import plan as planning
 from ftagent.launch.shell import SHELLS, render_variables
 from ftagent.local_engine.models import DEFAULT_WINDOW_TOKENS
-from ftagent.local_engine.provision import EngineChoice, end_session, provide, register_session
+from ftagent.local_engine.options import for_agents
+from ftagent.local_engine.provision import EngineChoice, end_session, keep_while_used, provide, register_session
 from ftagent.output import note
 from ftagent.session import records
 
@@ -36,9 +37,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     project = find_project(context.cwd)
-    choice = EngineChoice(context.settings({}, project), args.model, not args.no_start, quiet=args.quiet)
+    choice = EngineChoice(for_agents(context.settings({}, project)), args.model, not args.no_start, quiet=args.quiet)
     prospect = provide(choice, context, lambda text, phase: None)
     assert prospect.running is not None
+    if prospect.ready.get("stops_in_s") is not None:  # the client holds no lease
+        keep_while_used(prospect.running, context, None)
     harness = loader.load_command(["client"], None, context.cwd)
     name = records.choose_name("env", None, project, records.all_sessions(context.paths))
     body: dict[str, Any] = {

@@ -21,11 +21,13 @@ from ftagent.local_engine.provision import (
     EngineChoice,
     Prospect,
     end_session,
+    keep_while_used,
     look,
     provide,
     register_session,
     start_command,
 )
+from ftagent.output import note
 from ftagent.session import records
 from ftagent.text import require_utf8
 from harnesses.contract import Harness
@@ -105,7 +107,10 @@ def add_options(parser: argparse.ArgumentParser, resuming: bool = False) -> None
     engine.add_argument("--kv", metavar="N", help="KV tokens over all sessions when an engine is started, such as 64k")
     engine.add_argument("--engine", metavar="URL", help="an engine that runs elsewhere")
     engine.add_argument(
-        "--stop-engine", choices=("never", "exit"), default="never", help="exit: with the last session (default: never)"
+        "--stop-engine",
+        choices=("never", "idle", "exit"),
+        metavar="WHEN",
+        help="never, exit: with the last session, idle: when one that a launch started is not used (default: idle, 10 minutes)",
     )
     agent = parser.add_argument_group("agent")
     agent.add_argument("--keep-env", metavar="VAR", action="append", default=[], help="let this variable through")
@@ -156,7 +161,13 @@ def run(args: argparse.Namespace, context: Context) -> int:
         project,
     )
     choice = EngineChoice(
-        settings, args.model, not args.no_start, not args.no_wait, args.force, quiet=args.quiet or args.json
+        settings,
+        args.model,
+        not args.no_start,
+        not args.no_wait,
+        args.force,
+        quiet=args.quiet or args.json,
+        stop_when_idle=args.stop_engine != "never",
     )
     adapter = harness.adapter
     found = find_executable(adapter.executables, agent_path(context.env, context.paths))
@@ -212,6 +223,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     prospect = provide(choice, context, events.progress)
     events.progress_done()
     assert prospect.running is not None
+    _keep_engine(args, prospect, settings.number("idle_stop"), context)
     body: dict[str, Any] = {
         "harness": harness.name,
         "declaration": loader.wire_declaration(harness),
@@ -259,6 +271,18 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
         stop_engine(context.paths)
     return code
+
+
+def _keep_engine(args: argparse.Namespace, prospect: Prospect, idle_s: int, context: Context) -> None:
+    """What was said of an engine that runs already: a word of this launch counts, its default changes nothing."""
+    assert prospect.running is not None
+    idle = prospect.ready.get("stops_in_s") is not None
+    if args.stop_engine == "never" and idle:
+        keep_while_used(prospect.running, context, None)
+    elif args.stop_engine == "idle" and idle:
+        keep_while_used(prospect.running, context, idle_s)
+    elif args.stop_engine == "idle":
+        note("ft: the engine was not started by a launch, and stays: ft engine stop")
 
 
 def _harness(args: argparse.Namespace, context: Context) -> Harness:

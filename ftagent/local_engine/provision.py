@@ -42,6 +42,7 @@ class EngineChoice:
     force: bool = False
     quiet: bool = False
     stop_when_interrupted: bool = False  # an engine that this command has started
+    stop_when_idle: bool = False  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,8 @@ def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
             show,
             silence_s,
         )
+        if started and choice.stop_when_idle:
+            keep_while_used(running, context, settings.number("idle_stop"))
     elif said := ignored(prospect, choice):
         note(f"ft: {said}")
     if choice.wait:
@@ -178,6 +181,12 @@ def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
             f"The engine serves {served}, and you asked for {choice.model}.", f"ft engine restart -m {choice.model}"
         )
     return Prospect(running.url, running, _served_model(served, context, settings), ready)
+
+
+def keep_while_used(running: RunningEngine, context: Context, idle_s: int | None) -> None:
+    """The engine ends after so long without a request and an agent; None: it stays. An engine that cannot do that stays."""
+    with contextlib.suppress(FtError):
+        running.client.post("/v1/engine/idle", {"after_s": idle_s, "leases": str(context.paths.leases)}, timeout_s=5.0)
 
 
 def _interrupted(context: Context, stop: bool) -> None:

@@ -29,6 +29,7 @@ def engine_report(context: Context) -> dict[str, Any]:
         "phase": None,
         "progress": None,
         "eta_s": None,
+        "stops_in_s": None,
         "message": None,
         "hint": None,
         "fault": None,
@@ -52,6 +53,7 @@ def engine_report(context: Context) -> dict[str, Any]:
         phase=ready.get("phase"),
         progress=ready.get("progress"),
         eta_s=ready.get("eta_s"),
+        stops_in_s=ready.get("stops_in_s"),
     )
     report["fault"] = _last_fault(engine.client)
     report["forecast"] = _forecast(engine.client)
@@ -110,6 +112,8 @@ def describe(report: dict[str, Any]) -> str:
     parts += [str(report["model"] or "-"), str(report["url"]), f"pid {report['pid'] or '-'}"]
     if report["window_tokens"]:
         parts.append(f"window {report['window_tokens']:,} tokens")
+    if report["stops_in_s"] is not None:
+        parts.append(f"ends without use in {max(1, round(report['stops_in_s'] / 60))} min")
     judged = report["forecast"]
     if judged and judged["p90_error"] is not None:
         parts.append(f"TTFT forecasts off by {judged['p90_error']:.0%} at most in 9 of 10 (n={judged['checked']})")

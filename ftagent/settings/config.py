@@ -84,6 +84,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("models_dir", parse_name, None, "folder of the models"),
     Option("engine", parse_name, None, "URL of an engine that runs elsewhere"),
     Option("wait", parse_count, 60, "seconds without progress after which waiting for the engine ends"),
+    Option("idle_stop", parse_count, 600, "seconds without use after which an engine that a launch has started ends"),
     Option("price_input", parse_positive, None, "reference price of a million prompt tokens, for the receipt"),
     Option("price_cached", parse_positive, None, "reference price of a million cached prompt tokens; default: as price_input"),
     Option("price_output", parse_positive, None, "reference price of a million output tokens"),

@@ -20,6 +20,7 @@ NONCE = secrets.token_hex(8)
 ADMIN = "admin-" + secrets.token_hex(8)
 BORN = time.monotonic()
 SESSIONS = {}
+IDLE = {}
 SEEN = []
 
 
@@ -74,7 +75,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(503, {"state": "loading", "phase": "reading weights", "progress": 0.25})
         if age < LOADING_S:
             return self.answer(503, {"state": "loading", "phase": "reading weights", "progress": age / LOADING_S})
-        return self.answer(200, {"state": "ready", "window": 65536, "kv_tokens": 65536, "model": MODEL})
+        fields = {"state": "ready", "window": 65536, "kv_tokens": 65536, "model": MODEL}
+        return self.answer(200, {**fields, "stops_in_s": IDLE.get("after_s")})
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
@@ -93,6 +95,9 @@ class Handler(BaseHTTPRequestHandler):
             )
         if self.path.endswith("/prefetch"):
             return self.answer(200, {"tokens": 900, "of": 1000, "tier": "disk", "eta_s": 0.5})
+        if self.path == "/v1/engine/idle":
+            IDLE.update(body)
+            return self.answer(200, {"after_s": body["after_s"]})
         if self.path == "/v1/engine/stop":
             self.answer(202, {"stopping": True})
             if MODE != "deaf":

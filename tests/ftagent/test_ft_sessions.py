@@ -274,6 +274,29 @@ def test_the_engine_can_end_with_the_last_session(sandbox: Any) -> None:
     assert not (sandbox.runtime / "engine.json").exists() or sandbox.run("engine", "status").returncode == 3
 
 
+def test_only_an_engine_that_a_launch_started_ends_when_it_is_idle(sandbox: Any) -> None:
+    sandbox.agent("exit 0")
+
+    def left() -> int | None:
+        value: int | None = json.loads(sandbox.run("engine", "status", "--json").stdout)["stops_in_s"]
+        return value
+
+    assert sandbox.run("launch", "pi", fake=True, env={"FT_IDLE_STOP": "1200"}).returncode == 0
+    assert left() == 1200 and "ends without use in 20 min" in sandbox.run("status").stdout
+    assert sandbox.run("launch", "pi", "--new", fake=True).returncode == 0
+    assert left() == 1200
+    assert sandbox.run("launch", "pi", "--new", "--stop-engine", "idle", fake=True).returncode == 0
+    assert left() == 600
+    assert sandbox.run("launch", "pi", "--new", "--stop-engine", "never", fake=True).returncode == 0
+    assert left() is None
+    for first in (["engine", "start"], ["launch", "pi", "--new", "--stop-engine", "never"]):
+        assert sandbox.run("engine", "stop", fake=True).returncode == 0
+        assert sandbox.run(*first, fake=True).returncode == 0
+        asked = sandbox.run("launch", "pi", "--new", fake=True, env={"FT_STOP_ENGINE": "idle"})
+        assert asked.returncode == 0 and "ft engine stop" in asked.stderr
+        assert left() is None
+
+
 def test_the_receipt_gives_the_price_somewhere_else(sandbox: Any) -> None:
     sandbox.agent("exit 0")
     env = {"FT_PRICE_INPUT": "3000000", "FT_PRICE_CACHED": "1000000", "FT_PRICE_OUTPUT": "2000000"}
