@@ -13,6 +13,7 @@ from engine.errors import FtError
 from engine.memory.amounts import MIN_KV_TOKENS, parse_bytes, parse_tokens
 from engine.memory.options import ACTIVATIONS
 from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES
+from engine.memory.presets import NAMES as PRESETS
 
 _URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?(/[\w./-]*)?")
 MAX_THREADS = 256  # of the kernels' pool
@@ -138,6 +139,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("host", _name, "127.0.0.1", "loopback address to listen on"),
     Option("port", parse_port, 1919, "TCP port"),
     Option("kv", _tokens, None, "tokens of KV cache over all sessions, e.g. 64k; default: what the plan finds"),
+    Option(
+        "preset", _one_of(PRESETS), "auto", "how memory is shared out where no size is given: " + ", ".join(PRESETS)
+    ),
     Option("kv_dtype", _one_of(sorted(KV_VALUE_BYTES)), None, "precision of the KV cache; default: the model's"),
     Option("moe_backend", _one_of(BACKENDS), "auto", "where experts are computed: " + ", ".join(BACKENDS)),
     Option("moe_slots", _count, None, "expert slots over all layers, for the backends that use them"),
@@ -180,6 +184,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 1919
     kv: int | None = None
+    preset: str = "auto"
     kv_dtype: str | None = None
     moe_backend: str = "auto"
     moe_slots: int | None = None
@@ -226,6 +231,7 @@ class Settings:
 _WORKER_OPTIONS = (
     "runtime_dir",
     "kv",
+    "preset",
     "kv_dtype",
     "moe_backend",
     "moe_slots",

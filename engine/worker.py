@@ -25,6 +25,7 @@ from engine.memory.options import ACTIVATIONS, Options
 from engine.memory.plan import Plan, Settings
 from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES, plan_model
 from engine.memory.pools import Pools
+from engine.memory.presets import NAMES as PRESETS
 from engine.protocol import VERSION, Decoder, encode
 from engine.scheduler.loop import Limits, Scheduler
 from engine.scheduler.report import snapshot
@@ -279,6 +280,7 @@ def parse_config(argv: list[str]) -> WorkerConfig:
     parser.add_argument("--runtime-dir", type=Path, required=True)
     parser.add_argument("--socket", type=Path, help="default: worker.sock in the runtime directory")
     parser.add_argument("--kv", type=parse_tokens)
+    parser.add_argument("--preset", choices=PRESETS, default=defaults.preset)
     parser.add_argument("--kv-dtype", choices=sorted(KV_VALUE_BYTES))
     parser.add_argument("--moe-backend", choices=BACKENDS, default=defaults.moe_backend)
     parser.add_argument("--moe-slots", type=int)
@@ -316,6 +318,7 @@ def parse_config(argv: list[str]) -> WorkerConfig:
             device_memory=args.device_memory,
             max_running=args.max_running_requests,
             chunk_tokens=args.chunk_tokens,
+            preset=args.preset,
         ),
     )
 

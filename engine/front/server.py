@@ -56,6 +56,7 @@ def serve(settings: Settings) -> int:
         device_memory=settings.device_memory,
         max_running=settings.max_running_requests,
         chunk_tokens=settings.chunk_tokens,
+        preset=settings.preset,
     )
     plan = planner.plan_model(directory, asked).require()
     runtime = RuntimeDir.take(settings.runtime_dir.absolute())

@@ -61,7 +61,9 @@ class Foreign:
         self._reserve = reserve_bytes
         self._clock = clock
         self._settled = False
-        self._seen: deque[tuple[float, int]] = deque()  # (when, bytes beyond the reserve), the last RETURN_S and one before
+        self._seen: deque[tuple[float, int]] = (
+            deque()
+        )  # (when, bytes beyond the reserve), the last RETURN_S and one before
 
     def look(self, promised_bytes: int = 0) -> Spare:
         """Read now. `promised_bytes` are those this process has planned with and not touched yet, so that they still count as

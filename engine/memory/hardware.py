@@ -7,6 +7,8 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.memory.available import GROUPS, MEMINFO, read_available
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -15,33 +17,16 @@ class Hardware:
     limited_by: str = "free memory"  # what set available_bytes, in words
 
 
-def read_hardware(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> Hardware:
-    """The smallest of free memory, the cgroup's remainder and the process limits. Raises OSError without `meminfo`."""
-    bounds = [(_mem_available(meminfo), "free memory")]
-    remainder = _cgroup_remainder(cgroup)
-    if remainder is not None:
-        bounds.append((remainder, "the memory limit of this container"))
+def read_hardware(meminfo: Path = MEMINFO, cgroup: Path = GROUPS) -> Hardware:
+    """The smallest of free memory, the cgroups' remainders and the process limits. Raises OSError without `meminfo`."""
+    found = read_available(meminfo, cgroup)
+    bounds = [(found.bytes, found.limited_by)]
     for limit, words in ((resource.RLIMIT_DATA, "ulimit -d"), (resource.RLIMIT_AS, "ulimit -v")):
         soft, _ = resource.getrlimit(limit)
         if soft != resource.RLIM_INFINITY:
             bounds.append((soft, words))
     available_bytes, words = min(bounds)
     return Hardware(available_bytes, len(os.sched_getaffinity(0)), words)
-
-
-def _mem_available(meminfo: Path) -> int:
-    for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"{meminfo} has no MemAvailable line")
-
-
-def _cgroup_remainder(cgroup: Path) -> int | None:
-    try:
-        limit = (cgroup / "memory.max").read_text().strip()
-        return None if limit == "max" else max(0, int(limit) - int((cgroup / "memory.current").read_text()))
-    except (OSError, ValueError):
-        return None
 
 
 def physical_cores(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
@@ -65,7 +50,25 @@ def physical_cores(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
 
 def resident_bytes(status: Path = Path("/proc/self/status")) -> int:
     """Memory this process holds now."""
+    return _kilobytes(status, "VmRSS:")
+
+
+def high_water_bytes(status: Path = Path("/proc/self/status")) -> int:
+    """The most memory this process has held since it began, or since `forget_high_water`."""
+    return _kilobytes(status, "VmHWM:")
+
+
+def forget_high_water(clear: Path = Path("/proc/self/clear_refs")) -> bool:
+    """Begin a new high-water mark; False where the system does not let us."""
+    try:
+        clear.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _kilobytes(status: Path, name: str) -> int:
     for line in status.read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(name):
             return int(line.split()[1]) * 1024
     return 0

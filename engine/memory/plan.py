@@ -8,6 +8,7 @@ from typing import Any
 from engine.errors import DoesNotFit
 from engine.memory.arena import Arena
 from engine.memory.pools import PagePool, Pools, SlotPool, StatePool, aligned
+from engine.memory.presets import Tier
 
 SCHEMA = "ft.engine-plan/1"
 DEVICE_TENANTS = ("dense", "experts", "workspace", "kv", "state")
@@ -27,12 +28,17 @@ class Settings:
     max_running: int = 8
     chunk_tokens: int = 512
     checkpoint_bytes: int | None = None
+    preset: str = "auto"  # how what is not given is chosen: a name in presets
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes of every tenant. `*_slabs` are arena leases; `kv_pages` excludes the sentinel page; `states` are the live
-    ones, `checkpoints` the saved ones; `window_tokens` is the longest prompt plus output one request may have."""
+    """Sizes of every tenant at the start. `*_slabs` are arena leases; `kv_pages` excludes the sentinel page; `states` are the
+    live ones, `checkpoints` the saved ones; `window_tokens` is the longest prompt plus output one request may have.
+
+    `room_slabs` are further slabs of the arena that nobody has at the start and that no tenant's bytes count; `tier` is what
+    KV and experts share, for sharing it out again.
+    """
 
     model: str
     window_tokens: int
@@ -53,6 +59,9 @@ class Plan:
     kv_slabs: int
     state_slabs: int
     expert_slabs: int
+    room_slabs: int
+    tier: Tier
+    preset: str
     max_running: int
     chunk_tokens: int
     tenants: dict[str, int]  # name -> bytes
@@ -82,6 +91,7 @@ class Plan:
 
     @property
     def slabs(self) -> int:
+        """Of the start split."""
         return self.kv_slabs + self.state_slabs + self.expert_slabs
 
     @property
@@ -124,9 +134,9 @@ class Plan:
 
 
 def build_pools(made: Plan) -> Pools:
-    """Arena bookkeeping and pools of a plan, with the plan's static split as limits. Allocates no tensor memory."""
+    """Arena bookkeeping and pools of a plan, with the plan's start split as limits. Allocates no tensor memory."""
     limits = {"kv": made.kv_slabs, "state": made.state_slabs, "experts": made.expert_slabs}
-    arena = Arena(made.slab_bytes, made.slabs, limits)
+    arena = Arena(made.slab_bytes, made.slabs + made.room_slabs, limits)
     return Pools(
         arena,
         PagePool(arena, made.page_bytes),

@@ -33,6 +33,7 @@ def main(argv: list[str]) -> int:
             device_memory=values["device_memory"],
             max_running=values["max_running_requests"],
             chunk_tokens=values["chunk_tokens"],
+            preset=values["preset"],
         )
         made = plan_model(directory, settings)
     except FtError as error:

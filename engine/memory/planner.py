@@ -10,12 +10,13 @@ from engine.memory.geometry import Geometry
 from engine.memory.hardware import Hardware, read_hardware
 from engine.memory.plan import Plan, Settings, size_text
 from engine.memory.pools import aligned
+from engine.memory.presets import PRESETS, Tier, share
 from engine.memory.ways_out import ways_out
 
 PAGE_TOKENS = (64, 32, 16)
 MIN_SLAB_BYTES = 4 << 20  # large against a page, so that little of a slab is left over
 RUNTIME_BYTES = 384 << 20  # interpreter, torch and the thread pool, measured with an empty model and rounded up
-KV_SHARE = 2  # by default KV takes at most 1/2 of what is left beside the weights
+KV_SHARE = 2  # of what is left beside the weights in RAM, 1/2 is KV's; where that is few tokens, 3/4
 CHECKPOINT_SHARE = 8  # and checkpoints at most 1/8
 CHECKPOINTS_PER_REQUEST = 24  # sessions were seen to reach the reuse bound with 19 live ones
 MIN_CHECKPOINTS = 4
@@ -23,6 +24,7 @@ KV_VALUE_BYTES = {"bf16": 2, "f32": 4}
 BACKENDS = ("auto", "fused", "cpu", "offload", "hybrid")
 SLOT_BACKENDS = ("offload", "hybrid")
 DEVICES = ("cpu", "emulated")
+ROOM_SHARE = 8  # of what the plan leaves, 7/8 may be taken later by hand
 
 
 def plan(hardware: Hardware, geometry: Geometry, settings: Settings, model: str, kv_dtype: str = "bf16") -> Plan:
@@ -60,6 +62,8 @@ def _checked(settings: Settings, kv_dtype: str) -> Settings:
         raise BadRequest(f"moe backend {settings.moe_backend!r} is not known.", f"Use one of {', '.join(BACKENDS)}.")
     if settings.device not in DEVICES:
         raise BadRequest(f"device {settings.device!r} is not known.", f"Use one of {', '.join(DEVICES)}.")
+    if settings.preset not in PRESETS:
+        raise BadRequest(f"preset {settings.preset!r} is not known.", f"Use one of {', '.join(PRESETS)}.")
     for name in ("kv_tokens", "moe_slots", "host_memory", "device_memory", "max_running", "chunk_tokens"):
         value = getattr(settings, name)
         if value is not None and value < 1:
@@ -87,31 +91,38 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
 
     live = settings.max_running if state_bytes else 0
     workspace = _workspace_bytes(geometry, settings, bool(experts.slots))
-    slots = experts.slots
-    if experts.fill_device and settings.device_memory is not None:
-        room = max(0, settings.device_memory - geometry.dense_bytes - workspace - state_slabs(live) * slab_bytes)
-        kv_room = kv_slabs(settings.kv_tokens) * slab_bytes if settings.kv_tokens else room // KV_SHARE
-        fitting = max(0, room - kv_room) // slab_bytes * (slab_bytes // slot_bytes)
-        slots = min(geometry.moe_layers * geometry.experts, max(geometry.top_k, fitting))
-    expert_slabs = _ceil(slots, slab_bytes // slot_bytes) if slots else 0
+    bank = 0 if experts.bank == "disk" else geometry.bank_bytes
+    beside = geometry.dense_bytes + workspace + state_slabs(live) * slab_bytes  # lies in the fast memory anyway
+    fast = hardware.available_bytes - bank - RUNTIME_BYTES - beside
+    device_memory = None if settings.device == "cpu" else settings.device_memory
+    if device_memory is not None:
+        fast = min(fast, device_memory - beside)
+    tier = Tier(
+        slabs=max(0, fast) // slab_bytes,
+        tokens_per_slab=slab_bytes // page_bytes * page_tokens,
+        sentinel_tokens=page_tokens,
+        slots_per_slab=slab_bytes // slot_bytes if slot_bytes else 0,
+        slots_most=experts.slots if device_memory is None else experts.most,
+        slots_least=geometry.top_k,
+        layer_slots=geometry.experts,
+        window_tokens=geometry.max_window_tokens,
+        running=settings.max_running,
+        kv_share=KV_SHARE if device_memory is None else 1,
+    )
+    kv_tokens, slots = share(settings.preset, tier, settings.kv_tokens, experts.slots if experts.fixed else None)
+    expert_slabs = tier.expert_slabs(slots)
     fixed = {
         "dense": geometry.dense_bytes,
-        "bank": 0 if experts.bank == "disk" else geometry.bank_bytes,
+        "bank": bank,
         "experts": expert_slabs * slab_bytes,
         "workspace": workspace,
         "runtime": RUNTIME_BYTES,
     }
     left = max(0, hardware.available_bytes - sum(fixed.values()) - state_slabs(live) * slab_bytes)
-    if settings.device_memory is not None:
-        used = fixed["dense"] + fixed["experts"] + workspace + state_slabs(live) * slab_bytes
-        left = min(left, max(0, settings.device_memory - used) * KV_SHARE)  # KV may take what experts leave
-    kv_tokens = settings.kv_tokens or _default_kv(
-        geometry, left // KV_SHARE // slab_bytes * (slab_bytes // page_bytes) - 1, page_tokens
-    )
-    share = min(left // CHECKPOINT_SHARE, left - kv_slabs(kv_tokens) * slab_bytes)
-    checkpoints = _checkpoints(settings, state_bytes, live, max(0, share))
+    spare = min(left // CHECKPOINT_SHARE, left - kv_slabs(kv_tokens) * slab_bytes)
+    checkpoints = _checkpoints(settings, state_bytes, live, max(0, spare))
     live_slabs, all_state_slabs = state_slabs(live), state_slabs(live + checkpoints)
-    return Plan(
+    made = Plan(
         model=model,
         window_tokens=min(geometry.max_window_tokens, kv_tokens),
         kv_tokens=kv_tokens,
@@ -131,6 +142,9 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         kv_slabs=kv_slabs(kv_tokens),
         state_slabs=all_state_slabs,
         expert_slabs=expert_slabs,
+        room_slabs=0,
+        tier=tier,
+        preset=settings.preset,
         max_running=settings.max_running,
         chunk_tokens=settings.chunk_tokens,
         tenants={
@@ -142,18 +156,35 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         available_bytes=hardware.available_bytes,
         limited_by=hardware.limited_by,
         host_memory=settings.host_memory,
-        device_memory=settings.device_memory,
+        device_memory=device_memory,
     )
+    return replace(made, room_slabs=_room(made, experts))
+
+
+def _room(made: Plan, experts: _Experts) -> int:
+    """Slabs beyond the plan that may be used later, by hand: up to what would have been shared out if nothing had been asked for,
+    or where there are only pages, up to a window for each request. Address space, until then."""
+    tier = made.tier
+    if experts.slots:
+        tokens, slots = share("auto", tier)
+        slabs = tier.kv_slabs(tokens) + tier.expert_slabs(slots)
+    else:
+        slabs = tier.kv_slabs(tier.window_tokens * tier.running)
+    free = (made.available_bytes - made.total_bytes) * (ROOM_SHARE - 1) // ROOM_SHARE
+    if made.device_memory is not None:
+        free = min(free, made.device_memory - made.device_bytes)
+    return max(0, min(slabs - made.kv_slabs - made.expert_slabs, free // made.slab_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class _Experts:
-    """`fill_device`: `slots` is only a wish; there shall be as many as the device's memory has room for."""
+    """`slots` is a wish unless they are `fixed`; a device's own memory is filled with up to `most`."""
 
     backend: str
     slots: int
     bank: str
-    fill_device: bool = False
+    fixed: bool = False
+    most: int = 0
 
 
 def _experts(geometry: Geometry, settings: Settings) -> _Experts:
@@ -165,24 +196,25 @@ def _experts(geometry: Geometry, settings: Settings) -> _Experts:
     if not geometry.moe_layers:
         return _Experts("none", 0, "none")
     backend, every = settings.moe_backend, geometry.moe_layers * geometry.experts
+    asked = settings.moe_slots
     if settings.host_memory is not None and settings.host_memory < geometry.bank_bytes:
         return _from_disk(geometry, settings, settings.host_memory)
     if settings.device == "cpu":
         backend = "cpu" if backend == "auto" else backend
         if backend not in SLOT_BACKENDS:
             return _Experts(backend, 0, "ram")
-        return _Experts(backend, settings.moe_slots or max(geometry.top_k, every // 4), "ram")
+        return _Experts(backend, asked or max(geometry.top_k, every // 4), "ram", asked is not None, every)
     if backend == "cpu":
         return _Experts(backend, 0, "ram")
     if backend == "fused":
-        if settings.moe_slots not in (None, every):
+        if asked not in (None, every):
             raise Unsupported(
-                f"The backend 'fused' has a slot for each of {every} experts, not {settings.moe_slots}.",
+                f"The backend 'fused' has a slot for each of {every} experts, not {asked}.",
                 "Leave --moe-slots out, or use --moe-backend hybrid.",
             )
-        return _Experts(backend, every, "ram")
-    wish = settings.moe_slots or min(every, max(2 * geometry.experts, every // 4))
-    return _Experts(backend, wish, "ram", fill_device=settings.moe_slots is None)
+        return _Experts(backend, every, "ram", True, every)
+    wish = asked or min(every, max(2 * geometry.experts, every // 4))
+    return _Experts(backend, wish, "ram", asked is not None, every)
 
 
 def _from_disk(geometry: Geometry, settings: Settings, budget: int) -> _Experts:
@@ -202,7 +234,7 @@ def _from_disk(geometry: Geometry, settings: Settings, budget: int) -> _Experts:
             else f"{needs}: {slots} expert slots, and one token needs {geometry.top_k}.",
             f"Give --host-memory {max(slots, geometry.top_k) * aligned(geometry.expert_bytes)} or more.",
         )
-    return _Experts("offload", slots, "disk")
+    return _Experts("offload", slots, "disk", settings.moe_slots is not None, most)
 
 
 def _checkpoints(settings: Settings, state_bytes: int, live: int, share_bytes: int) -> int:
@@ -211,10 +243,6 @@ def _checkpoints(settings: Settings, state_bytes: int, live: int, share_bytes: i
     if settings.checkpoint_bytes is not None:
         return settings.checkpoint_bytes // state_bytes
     return max(MIN_CHECKPOINTS, min(live * CHECKPOINTS_PER_REQUEST, share_bytes // state_bytes))
-
-
-def _default_kv(geometry: Geometry, pages: int, page_tokens: int) -> int:
-    return min(geometry.max_window_tokens, max(1, pages) * page_tokens)
 
 
 def _workspace_bytes(geometry: Geometry, settings: Settings, tiered: bool) -> int:

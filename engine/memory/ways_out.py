@@ -25,6 +25,7 @@ _FLAGS = {  # fields of the settings, as flags spell them
     "device_memory": "--device-memory",
     "max_running": "--max-running-requests",
     "chunk_tokens": "--chunk-tokens",
+    "preset": "--preset",
 }
 Arrange = Callable[[Settings], Plan]
 

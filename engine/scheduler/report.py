@@ -69,6 +69,7 @@ def snapshot(
         "cores": run.get("cores"),
         "plan": {"tenants": plan.tenants, "total_bytes": plan.total_bytes, "available_bytes": plan.available_bytes},
         "settings": {
+            "preset": plan.preset,
             "window_tokens": plan.window_tokens,
             "kv_tokens": plan.kv_tokens,
             "kv_dtype": plan.kv_dtype,

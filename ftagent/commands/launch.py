@@ -17,6 +17,7 @@ from ftagent.launch import starting
 from ftagent.launch.events import Events
 from ftagent.launch.find import agent_path, cached_version, find_executable, probe_version
 from ftagent.launch.shell import SHELLS
+from ftagent.local_engine.options import for_agents
 from ftagent.local_engine.provision import (
     EngineChoice,
     Prospect,
@@ -160,6 +161,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         },
         project,
     )
+    settings = for_agents(settings)
     choice = EngineChoice(
         settings,
         args.model,
@@ -263,6 +265,12 @@ def run(args: argparse.Namespace, context: Context) -> int:
         if integrate.write(change, context.paths):
             undo = f"ft restore {harness.name}"
             events.say("integrated", f"wrote {change.path}; undo: {undo}", path=str(change.path), undo=undo)
+    if plan.leftovers:
+        from ftagent.launch import leftovers
+
+        for file in leftovers.take_out(plan.leftovers, context.paths):
+            text = f"took out of {file} what an earlier version of ft had written there; the file before is a backup: ft restore --list"
+            events.say("migrated", text, path=str(file))
     if args.print_env or args.no_exec:
         return _prepared_only(plan, args, events, context)
     code = run_prepared(prepared, events, become=args.exec, lease=lease)
@@ -362,17 +370,20 @@ def _build(
         needs_pull=prospect.running is None and not prospect.model.pulled,
         thinking_switch=prospect.model.thinking_switch,
     )
+    from ftagent.launch import leftovers
+
+    left = leftovers.find(request.harness, context.paths)
     texts: dict[str, str] = {}
     for path in planning.paths_to_read(request, session, engine):
         try:
-            texts[str(path)] = path.read_text(encoding="utf-8")
+            texts[str(path)] = leftovers.text_after(path, path.read_text(encoding="utf-8"), left)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             continue
         except (OSError, UnicodeDecodeError) as error:
             if not request.force:
                 raise Refused(f"{path} cannot be read: {error}.", "Repair the file, or go on with --force.") from None
     plan = planning.build(request, session, engine, texts)
-    return replace(plan, forecast=_forecast(plan, prospect, context))
+    return replace(plan, leftovers=left, forecast=_forecast(plan, prospect, context))
 
 
 def _forecast(plan: planning.Plan, prospect: Prospect, context: Context) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,17 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
 def engine_flags(args: argparse.Namespace) -> dict[str, Any]:
     """What was given of them, as `Context.settings` takes it."""
     return {option.name: getattr(args, option.name) for option in ENGINE_OPTIONS}
+
+
+def for_agents(settings: Settings) -> Settings:
+    """The same settings, in which an engine is started with memory shared out for an agent unless something else was chosen."""
+    if settings.origins["preset"] != "default":
+        return settings
+    return replace(
+        settings,
+        values={**settings.values, "preset": "agent"},
+        origins={**settings.origins, "preset": "what agents need"},
+    )
 
 
 def as_arguments(settings: Settings, chosen_only: bool = False) -> list[str]:

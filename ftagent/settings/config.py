@@ -54,10 +54,12 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
 
+_PRESETS = ("auto", "minimum", "chat", "agent")
 _BACKENDS = ("auto", "fused", "cpu", "offload", "hybrid")
 ENGINE_OPTIONS: tuple[Option, ...] = (
     Option("port", parse_port, 1919, "port of the local engine", metavar="N"),
     Option("kv", parse_kv, None, "KV tokens over all sessions, such as 64k; default: what fits", metavar="N"),
+    Option("preset", one_of(*_PRESETS), None, "how memory is shared out where no size is given: auto, minimum, chat, agent; of a launched agent: agent", metavar="NAME", implied="auto"),
     Option("kv_dtype", one_of("bf16", "f32"), None, "precision of the KV cache: bf16, f32; default: the model's", metavar="NAME"),
     Option("threads", parse_threads, None, "CPU threads of the engine; default: the physical cores", metavar="N"),
     Option("moe_backend", one_of(*_BACKENDS), None, "where experts are computed: " + ", ".join(_BACKENDS), metavar="NAME", implied="auto"),

@@ -90,7 +90,7 @@ def test_the_preview_fits_and_names_what_matters(sandbox) -> None:
     assert "Plan: claude -> smollm2-moe (local engine)" in text
     assert "nothing has been changed" in text
     assert "toy quality" in text
-    assert "window 65,536 tokens (predicted)" in text
+    assert "window 65,536 tokens (predicted)" in " ".join(text.split())
     assert "AWS_SECRET_ACCESS_KEY" in text
     assert "Undo later: nothing to undo." in text
     longest = [max(line.split(), key=len, default="") for line in text.splitlines()]
@@ -119,7 +119,7 @@ def test_numbers_that_do_not_fit(sandbox) -> None:
     assert "give --kv 32768" in capped.stderr
     plan = plan_of(sandbox, "pi", "--kv", "32k", "--ctx", "32k")
     assert plan["engine"]["window_tokens"] == 32768
-    assert plan["engine"]["start_command"][-2:] == ["--kv", "32768"]
+    assert plan["engine"]["start_command"][-4:] == ["--kv", "32768", "--preset", "agent"]
     assert plan_of(sandbox, "pi", "--ctx", "128k", "--force")["engine"]["window_tokens"] == 131072
     assert sandbox.run("launch", "pi", "--dry-run", "--max-output", "64k").returncode == 2
     assert sandbox.run("launch", "pi", "--dry-run", "--ctx", "lots").returncode == 2

@@ -70,6 +70,7 @@ def test_worker_flags_carry_the_same_values() -> None:
         "--model": "/models/m",
         "--runtime-dir": "/run/x",
         "--kv": "16384",
+        "--preset": "auto",
         "--moe-backend": "cpu",
         "--device": "cpu",
         "--activations": "auto",

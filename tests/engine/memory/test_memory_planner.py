@@ -49,11 +49,13 @@ def test_default_plan_takes_the_whole_window_when_it_fits():
     assert plan.tenants["workspace"] > 0
 
 
-def test_default_kv_is_half_of_what_is_left():
-    plan = make(available=3 * GIB)
-    left = 3 * GIB - sum(plan.tenants[t] for t in ("dense", "bank", "workspace", "runtime"))
-    assert plan.fits and plan.window_tokens == plan.kv_tokens < 65536
-    assert left // 2 - 2 * plan.slab_bytes <= plan.tenants["kv"] <= left // 2
+def test_default_kv_is_what_an_agent_needs_and_half_of_what_is_left_beyond_that():
+    for available, least, most in ((2.5, 3, 3), (3, 3, 3), (4.2, 2, 2)):
+        plan = make(available=int(available * GIB))
+        left = int(available * GIB) - sum(plan.tenants[t] for t in ("dense", "bank", "workspace", "runtime"))
+        assert plan.fits and plan.window_tokens == plan.kv_tokens < 65536
+        assert left * least // 4 - 3 * plan.slab_bytes <= plan.tenants["kv"] <= left * most // 4
+    assert make(available=int(3.4 * GIB)).kv_tokens >= 50 << 10
 
 
 @pytest.mark.parametrize("tokens", [1, 1000, 4096, 65536, 100_000])
@@ -123,7 +125,7 @@ def test_pools_of_any_plan_hold_what_it_says(available, hybrid, kv, slots, runni
     if hybrid:
         assert pools.states.capacity >= plan.states + plan.checkpoints >= running + 4
     arena = sum(plan.tenants[t] for t in ("kv", "state", "checkpoints", "experts"))
-    assert arena == pools.arena.bytes
+    assert arena + plan.room_slabs * plan.slab_bytes == pools.arena.bytes
     assert bool(plan.ways_out) == (not plan.fits)
     assert json.loads(json.dumps(plan.to_json()))["fits"] == plan.fits
 
