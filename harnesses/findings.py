@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from harnesses.contract import HarnessError
+from harnesses.contract import HarnessError, LaunchContext, Warning_
 
 
 def line_of(text: str, key: str) -> int | None:
@@ -37,3 +37,12 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise HarnessError(f"{path}: holds no JSON object.", "Correct the file, then launch again.", code=4)
     return value
+
+
+def managed(path: Path, text: str, key: str, context: LaunchContext) -> Warning_:
+    """For a key of the machine's managed settings that redirects. Raises HarnessError (code 4) unless the user has forced it."""
+    message = f"{place(path, text, key, context.home)} sets {key}, and managed settings beat this launch."
+    hint = "Ask whoever manages this machine, or go on with --force."
+    if not context.force:
+        raise HarnessError(message, hint, code=4)
+    return Warning_("FT-W0111 managed-setting", message, hint)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ftagent.atomic import write_text
+from ftagent.launch.kept import digest, save_edit
 from ftagent.launch.plan import Plan
 from ftagent.launch.plan_json import SCHEMA
 from ftagent.paths import Paths, ensure
@@ -22,6 +25,11 @@ def apply(plan: Plan, paths: Paths) -> dict[str, Any]:
     record = session_record(plan)
     records.save(plan.session.state_dir, record)
     return record
+
+
+def save_edits(plan: Plan, written: Mapping[str, str]) -> list[Path]:
+    """Copies of what the agent made of the planned files in the launch before, see `kept`. Raises OSError."""
+    return [copy for file in plan.injection.files if (copy := save_edit(file.path, written)) is not None]
 
 
 def session_record(plan: Plan) -> dict[str, Any]:
@@ -48,6 +56,7 @@ def session_record(plan: Plan) -> dict[str, Any]:
         "scripted": plan.scripted,
         "plan_schema": SCHEMA,
         "files": [str(file.path) for file in plan.injection.files],
+        "written": {str(file.path): digest(file.text) for file in plan.injection.files},
         "runs": [],
         "stats": None,
         "engine": None,  # what the engine knew of the session when the agent had ended

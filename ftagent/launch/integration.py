@@ -21,9 +21,7 @@ def integrated(plan: Plan) -> tuple[Plan, FilePlan]:
     wanted = getattr(adapter, "integration", None)
     if wanted is None:
         raise UsageError(f"{adapter.title} needs no file of yours.", "Leave out --integrate.")
-    context = launch_context(
-        request, plan.session, plan.engine, plan.window_tokens, plan.max_output_tokens, plan.files_before
-    )
+    context = launch_context(request, plan.session, plan.engine, plan.window_tokens, plan.max_output_tokens, plan.read)
     found = wanted(context)
     change = integrate(adapter.name, found.path, found.values, found.format)
     ours = set(found.replaces)

@@ -7,14 +7,16 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ftagent.errors import FtError, LaunchFailed, explain_os_error
 from ftagent.launch import receipt
-from ftagent.launch.apply import apply
+from ftagent.launch.apply import apply, save_edits
 from ftagent.launch.events import Events
+from ftagent.launch.kept import put_away
 from ftagent.launch.plan import Plan, launch_context
 from ftagent.launch.run import exec_agent, run_agent
 from ftagent.local_engine.provision import end_session
@@ -47,17 +49,19 @@ class Prepared:
     paths: Paths
     record: dict[str, Any]
     origin: Origin
+    edits: list[Path] = field(default_factory=list)  # copies of what the agent had made of files written anew
 
 
 def prepare(plan: Plan, engine: RunningEngine, paths: Paths, origin: Origin) -> Prepared:
     """Writes the plan's files and the session's record; when that fails nothing is left of them, or the earlier record."""
     directory = plan.session.state_dir
     try:
+        edits = save_edits(plan, (origin.earlier or {}).get("written") or {})
         record = _record(apply(plan, paths), plan, origin)
         sessions.save(directory, record)
         event = "forked" if origin.parent else "resumed" if origin.earlier else "created"
         sessions.log_event(directory, event, agent=record["agent"], model=record["model"]["id"], parent=origin.parent)
-        return Prepared(plan, engine, paths, record, origin)
+        return Prepared(plan, engine, paths, record, origin, edits)
     except BaseException as error:
         if origin.earlier is None:
             shutil.rmtree(directory, ignore_errors=True)
@@ -108,7 +112,7 @@ def _close(prepared: Prepared) -> None:
     for file in prepared.plan.injection.files:
         if session.token in file.text:
             with contextlib.suppress(OSError):
-                file.path.unlink()
+                put_away(file.path, file.text)
 
 
 def _run(prepared: Prepared, events: Events, become: bool, lease: int | None) -> int:
@@ -124,6 +128,8 @@ def _run(prepared: Prepared, events: Events, become: bool, lease: int | None) ->
         session=session.id,
         scripted=plan.scripted,
     )
+    for copy in prepared.edits:
+        events.say("kept", f"what the agent had changed there is kept in {copy}", path=str(copy))
     began = time.time()
     started: dict[str, Any] = {"pid": os.getpid(), "start": sessions.now(), "end": None, "exit": None}
     started.update(exec=become, tmux=prepared.origin.tmux, launched_by="ft launch")
@@ -216,7 +222,7 @@ def _link(prepared: Prepared, began: float) -> None:
         newest = own[-1]
         newest["ended_by"] = "exit"
         context = launch_context(
-            plan.request, plan.session, plan.engine, plan.window_tokens, plan.max_output_tokens, plan.files_before
+            plan.request, plan.session, plan.engine, plan.window_tokens, plan.max_output_tokens, plan.read
         )
         with contextlib.suppress(OSError, FtError, ValueError):
             file = plan.request.harness.adapter.transcript(context, newest["id"])

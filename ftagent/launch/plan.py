@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ftagent.errors import FtError, UsageError
 from ftagent.launch.environment import filter_environment, loopback_past_proxies, mask_urls
@@ -16,6 +16,9 @@ from ftagent.launch.find import in_range
 from ftagent.launch.scan import scan
 from ftagent.launch.seal_variables import proxy_variables
 from harnesses.contract import EnvVar, Harness, HarnessError, Injection, LaunchContext, Warning_
+
+if TYPE_CHECKING:
+    from ftagent.files.restoring import Undo
 
 MASK = "ft_sess_****"
 NO_SESSION = "s-0000000000"  # stands for the id that the engine gives at launch
@@ -89,6 +92,8 @@ class Plan:
     removed_variables: list[str]  # names that look like credentials or were asked to go
     warnings: list[Warning_]
     files_before: dict[str, str]  # text of planned files that exist, for the diff
+    read: Mapping[str, str] = field(default_factory=dict)  # texts of the agent's configuration files, by path
+    leftovers: Sequence[Undo] = ()  # taken out of files of the user before the agent starts, see `leftovers`
     forecast: Mapping[str, Any] | None = None  # of the first answer, see `ftagent.forecast`
 
     @property
@@ -147,6 +152,7 @@ def build(request: LaunchRequest, session: SessionState, engine: EngineState, fi
             *injection.warnings,
             *scan(files, request.home, injection.warnings),
         ],
+        read=files,
         files_before={str(file.path): files[str(file.path)] for file in injection.files if str(file.path) in files},
     )
 

@@ -47,7 +47,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
             ],
             "unset": plan.removed_variables,
         },
-        "files": [_file_json(plan, file) for file in plan.injection.files],
+        "files": [*_leftovers(plan), *(_file_json(plan, file) for file in plan.injection.files)],
         "engine": {
             "url": engine.url,
             "running": engine.running,
@@ -76,6 +76,14 @@ def to_json(plan: Plan) -> dict[str, Any]:
         },
         "warnings": [{"code": w.code, "text": plan.masked(w.text), "fix": w.fix} for w in plan.warnings],
     }
+
+
+def _leftovers(plan: Plan) -> list[dict[str, Any]]:
+    if not plan.leftovers:
+        return []
+    from ftagent.launch.leftovers import to_json as shown
+
+    return [shown(undo) for undo in plan.leftovers]
 
 
 def _file_json(plan: Plan, file: PlannedFile) -> dict[str, Any]:

@@ -94,9 +94,12 @@ def _settings(plan: Plan, width: int, style: Style, verbose: bool) -> list[str]:
 
 
 def _files(plan: Plan, home: Path, width: int, verbose: bool) -> list[str]:
-    if not plan.injection.files:
+    if not plan.injection.files and not plan.leftovers:
         return _field("files", "none written", width)
     lines: list[str] = []
+    for undo in plan.leftovers:
+        text = f"{short(undo.plan.path, home)}: what an earlier version of ft wrote there is taken out"
+        lines += _field("files", text, width)
     for file in plan.injection.files:
         lines += _field("files", f"{short(file.path, home)} (0600): {file.why}", width)
         if verbose:

@@ -95,6 +95,11 @@ def find(args: argparse.Namespace, context: Context, here: Path) -> Start:
             f"ft launch {agent}",
             code="FT-E0305 session-lost",
         )
+    if args.fork is not None and kept is not None and kept.is_relative_to(context.paths.sessions):
+        raise Refused(
+            f"The conversation of session {session.field('name')} lies in that session's own folder; a copy would not find it.",
+            f"Go on with it: ft resume {session.field('name')}",
+        )
     copies = False
     if place.moved is not None:
         note(f"ft: the project was {place.moved} before")

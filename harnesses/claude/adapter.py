@@ -11,11 +11,12 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from harnesses import flags
+from harnesses.claude import private
+from harnesses.claude.data import LAUNCH
 from harnesses.contract import EnvVar, HarnessError, Injection, LaunchContext, PlannedFile, Warning_
-from harnesses.findings import parse_object, place
-from harnesses.launchdata import check_window, environment, read_launch, shown
+from harnesses.findings import managed, parse_object, place
+from harnesses.launchdata import check_window, environment, shown
 
-LAUNCH = read_launch(Path(__file__).parent)
 REDIRECTING_SETTINGS: Sequence[str] = LAUNCH.raw["redirecting_settings"]
 REDIRECTING_ENV = re.compile(LAUNCH.raw["redirecting_env"])
 MANAGED = (
@@ -35,7 +36,7 @@ class ClaudeAdapter:
     def reads(self, context: LaunchContext) -> list[Path]:
         given = flags.value_of(context.args, "--settings")
         own = [_given_path(given, context)] if given and not given.lstrip().startswith("{") else []
-        return [*own, *_lower_files(context), *MANAGED]
+        return [*own, *_lower_files(context), *MANAGED, *private.reads(context)]
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
@@ -45,15 +46,16 @@ class ClaudeAdapter:
         chosen, ids = _conversation(context)
         return Injection(
             argv=["--settings", str(settings), *chosen, *flags.without(context.args, "--settings")],
-            env=env,
+            env=[*env, *private.variables(context)],
             files=[
                 PlannedFile(
                     settings,
                     json.dumps(_settings(context, env), indent=2) + "\n",
                     "beats the settings of the user and of the project",
-                )
+                ),
+                *private.files(context),
             ],
-            warnings=[*warnings, *_overridden(context)],
+            warnings=[*warnings, *private.warnings(context), *_overridden(context)],
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
             harness_ids=ids,
@@ -61,7 +63,7 @@ class ClaudeAdapter:
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
         folder = re.sub(r"[^A-Za-z0-9]", "-", str(context.cwd))
-        return _user_folder(context) / "projects" / folder / f"{harness_id}.jsonl"
+        return private.folder(context) / "projects" / folder / f"{harness_id}.jsonl"
 
 
 def _conversation(context: LaunchContext) -> tuple[list[str], list[str]]:
@@ -112,12 +114,7 @@ def _given_path(given: str, context: LaunchContext) -> Path:
 def _lower_files(context: LaunchContext) -> list[Path]:
     """Files that ours stands above, strongest first."""
     project = context.cwd / ".claude"
-    return [project / "settings.local.json", project / "settings.json", _user_folder(context) / "settings.json"]
-
-
-def _user_folder(context: LaunchContext) -> Path:
-    given = context.env.get("CLAUDE_CONFIG_DIR")
-    return Path(given).expanduser() if given else context.home / ".claude"
+    return [project / "settings.local.json", project / "settings.json", private.user_folder(context) / "settings.json"]
 
 
 def _found(context: LaunchContext, paths: Sequence[Path]) -> list[tuple[Path, str, dict[str, Any]]]:
@@ -163,16 +160,11 @@ def _overridden(context: LaunchContext) -> list[Warning_]:
 
 def _managed_warnings(context: LaunchContext) -> list[Warning_]:
     """Managed settings beat every file: raises HarnessError (code 4) when they redirect, with `force` only warns."""
-    warnings = []
+    warnings: list[Warning_] = []
     for path, text, settings in _found(context, MANAGED):
         redirecting = [key for key in REDIRECTING_SETTINGS if key != "model" and settings.get(key)]
         redirecting += [key for key in _env_block(settings) if REDIRECTING_ENV.match(key)]
-        for key in redirecting:
-            message = f"{place(path, text, key, context.home)} sets {key}, and managed settings beat this launch."
-            hint = "Ask whoever manages this machine, or go on with --force."
-            if not context.force:
-                raise HarnessError(message, hint, code=4)
-            warnings.append(Warning_("FT-W0111 managed-setting", message, hint))
+        warnings += [managed(path, text, key, context) for key in redirecting]
     return warnings
 
 

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from harnesses import flags
+from harnesses.codex import private
 from harnesses.contract import HarnessError, Injection, LaunchContext, Warning_
-from harnesses.findings import place
+from harnesses.findings import managed, place
 from harnesses.launchdata import check_window, environment, fill, read_launch, values
 
 LAUNCH = read_launch(Path(__file__).parent)
 CONFIG: dict[str, str] = LAUNCH.raw["config"]
 SYSTEM_CONFIG = Path("/etc/codex/config.toml")
+MANAGED = Path("/etc/codex/managed_config.toml")  # stands above `-c`
 VALUE_OPTIONS: Sequence[str] = LAUNCH.raw["value_options"]
 EXEC_COMMANDS = ("resume", "fork", "review", "help")
+REDIRECTING: Sequence[str] = LAUNCH.raw["redirecting_settings"]
 PROVIDER_TABLE = "model_providers.ft"
 ELSEWHERE = {  # commands that run on the vendor's machines or hand control to its service
     "cloud": "it runs tasks on the vendor's machines",
@@ -34,7 +37,11 @@ class CodexAdapter:
     version_args: Sequence[str] = ("--version",)
 
     def reads(self, context: LaunchContext) -> list[Path]:
-        return [_project(context) / ".codex" / "config.toml", _home(context) / "config.toml", SYSTEM_CONFIG]
+        profile = flags.value_of(context.args, "--profile", "-p")
+        user = private.user_home(context)
+        layers = [user / f"{profile}.config.toml"] if profile and re.fullmatch(r"[\w.-]+", profile) else []
+        project = _project(context) / ".codex" / "config.toml"
+        return [MANAGED, project, *layers, user / "config.toml", SYSTEM_CONFIG, *private.reads(context)]
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
@@ -52,7 +59,8 @@ class CodexAdapter:
             argv += ["-c", f"{key}={fill(value, names)}"]
         return Injection(
             argv=[*argv, *_arguments(context)],
-            env=environment(LAUNCH, context),
+            env=[*environment(LAUNCH, context), *private.variables(context)],
+            files=private.files(context, LAUNCH.raw["private_settings"]),
             warnings=[*check_window(LAUNCH, context), *_file_warnings(context)],
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
@@ -60,7 +68,7 @@ class CodexAdapter:
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
-        found = _home(context).glob(f"sessions/*/*/*/rollout-*-{glob.escape(harness_id)}.jsonl*")
+        found = private.home(context).glob(f"sessions/*/*/*/rollout-*-{glob.escape(harness_id)}.jsonl*")
         return next(iter(sorted(found)), None)
 
 
@@ -81,11 +89,6 @@ def _arguments(context: LaunchContext) -> list[str]:
     if command in LAUNCH.commands or command in ("resume", "fork", "review"):
         raise HarnessError(f"codex {command} cannot be used to continue a conversation.", f"Leave {command} out.")
     return [verb, context.resume, *args]
-
-
-def _home(context: LaunchContext) -> Path:
-    given = context.env.get("CODEX_HOME")
-    return Path(given).expanduser() if given else context.home / ".codex"
 
 
 def _project(context: LaunchContext) -> Path:
@@ -109,6 +112,8 @@ def _is_ours(key: str) -> bool:
 def _file_warnings(context: LaunchContext) -> Iterable[Warning_]:
     """Names what a config.toml says that has no effect now; raises HarnessError (code 4) for what would still have one."""
     for name, text in context.files.items():
+        if not name.endswith(".toml"):
+            continue
         try:
             config: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -116,6 +121,9 @@ def _file_warnings(context: LaunchContext) -> Iterable[Warning_]:
                 f"{name}: not TOML: {error}.", "Correct the file: Codex would not start with it.", code=4
             ) from error
         where = Path(name)
+        if where == MANAGED:
+            yield from (managed(where, text, key, context) for key in REDIRECTING if key in config)
+            continue
         table = config.get("model_providers", {}).get("ft", {})
         foreign = [key for key in table if f"{PROVIDER_TABLE}.{key}" not in CONFIG]
         for key in foreign:

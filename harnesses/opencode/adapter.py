@@ -11,13 +11,15 @@ import json5
 
 from harnesses import flags
 from harnesses.contract import EnvVar, HarnessError, Injection, LaunchContext, Warning_
-from harnesses.findings import place
+from harnesses.findings import managed, place
 from harnesses.launchdata import check_window, environment, fill, read_launch, values
 
 LAUNCH = read_launch(Path(__file__).parent)
 PROVIDER = "ft"
 PLUGIN = Path(__file__).parent / "plugin" / "edit_hints.mjs"
 ELSEWHERE = {"attach": "the session would run in another OpenCode server, with that one's provider"}
+MANAGED = (Path("/etc/opencode"), Path("/Library/Application Support/opencode"))  # stand above OPENCODE_CONFIG_CONTENT
+REDIRECTING = ("provider", "enabled_providers", "disabled_providers", "model", "small_model")
 OVERRIDDEN = ("model", "small_model", "enabled_providers", "disabled_providers", "share", "autoupdate")
 
 
@@ -32,7 +34,8 @@ class OpenCodeAdapter:
         base = Path(context.env.get("XDG_CONFIG_HOME") or context.home / ".config") / "opencode"
         given = [Path(context.env["OPENCODE_CONFIG"])] if context.env.get("OPENCODE_CONFIG") else []
         folders = [context.cwd, context.cwd / ".opencode", base]
-        return [*given, *(folder / name for folder in folders for name in ("opencode.json", "opencode.jsonc"))]
+        names = ("opencode.json", "opencode.jsonc")
+        return [*(f / n for f in MANAGED for n in names), *given, *(f / n for f in folders for n in names)]
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
@@ -104,11 +107,22 @@ def _provider(context: LaunchContext) -> dict[str, Any]:
                 "name": context.model,
                 "tool_call": True,
                 "reasoning": True,
-                "limit": {"context": context.window_tokens, "output": context.max_output_tokens},
+                "limit": _limits(context),
                 "cost": {"input": 0, "output": 0},
             }
         },
     }
+
+
+def _limits(context: LaunchContext) -> dict[str, int]:
+    """OpenCode compacts at `input` less `output`, or less 20,000, without counting the result that comes next.
+
+    What it keeps free is room for one more result, so that no request is over the window. The rule "compact" of
+    harness.toml says the same.
+    """
+    window, output = context.window_tokens, context.max_output_tokens
+    free = max(min(output, 32000), min(16384, window // 4))
+    return {"context": window, "input": window - free + min(output, 20000), "output": output}
 
 
 def _refuse_other_model(context: LaunchContext) -> None:
@@ -145,6 +159,9 @@ def _overridden(context: LaunchContext) -> list[Warning_]:
             raise HarnessError(
                 f"{name}: holds no JSON object.", "Correct the file: OpenCode would not start with it.", code=4
             )
+        if path.parent in MANAGED:
+            warnings += [managed(path, text, key, context) for key in REDIRECTING if key in config]
+            continue
         for key in OVERRIDDEN:
             if key in config:
                 warnings.append(

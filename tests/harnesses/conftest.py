@@ -31,6 +31,7 @@ def make_context(tmp_path: Path) -> MakeContext:
             "max_output_tokens": 8192,
             "state_dir": tmp_path / "state" / "s-abcdefghij",
         }
-        return LaunchContext(**{**fields, **changes})
+        used_before = {str(tmp_path / "home" / ".claude.json"): '{"hasCompletedOnboarding": true}'}
+        return LaunchContext(**{**fields, **changes, "files": {**used_before, **changes.get("files", {})}})
 
     return make

@@ -93,3 +93,21 @@ def test_config_that_does_not_parse_refuses_the_launch(make_context: MakeContext
 
 def test_the_users_codex_home_is_read(make_context: MakeContext) -> None:
     assert Path("/elsewhere/config.toml") in ADAPTER.reads(make_context(env={"CODEX_HOME": "/elsewhere"}))
+
+
+def test_managed_settings_that_redirect_refuse_the_launch(make_context: MakeContext) -> None:
+    managed = "/etc/codex/managed_config.toml"
+    assert Path(managed) in ADAPTER.reads(make_context())
+    files = {managed: 'approval_policy = "never"\nmodel_provider = "acme"\n'}
+    with pytest.raises(HarnessError) as refusal:
+        ADAPTER.inject(make_context(files=files))
+    assert refusal.value.code == 4 and f"{managed}:2 sets model_provider" in refusal.value.message
+    forced = ADAPTER.inject(make_context(files=files, force=True))
+    assert [warning.code for warning in forced.warnings] == ["FT-W0111 managed-setting"]
+    assert not ADAPTER.inject(make_context(files={managed: 'approval_policy = "never"'})).warnings
+
+
+def test_the_layer_of_a_profile_is_read(make_context: MakeContext) -> None:
+    context = make_context(args=["-p", "work"])
+    assert context.home / ".codex" / "work.config.toml" in ADAPTER.reads(context)
+    assert not [path for path in ADAPTER.reads(make_context(args=["-p", "../x"])) if "x.config" in path.name]

@@ -25,7 +25,7 @@ def test_one_provider_and_no_other(make_context: MakeContext) -> None:
     assert config["share"] == "disabled" and config["autoupdate"] is False
     options = config["provider"]["ft"]["options"]
     assert options["baseURL"] == f"{context.base_url}/v1" and options["apiKey"] == context.token
-    assert config["provider"]["ft"]["models"]["tiny"]["limit"] == {"context": 131072, "output": 8192}
+    assert config["provider"]["ft"]["models"]["tiny"]["limit"] == {"context": 131072, "input": 131072 - 16384 + 8192, "output": 8192}
 
 
 def test_the_arguments_are_the_users(make_context: MakeContext) -> None:
@@ -74,7 +74,9 @@ def test_the_plugin_is_loaded_unless_switched_off(make_context: MakeContext) -> 
 def test_what_the_files_say_of_pruning_is_registered(make_context: MakeContext) -> None:
     context = make_context()
     project, user = (
-        path for path in ADAPTER.reads(context) if path.name == "opencode.json" and ".opencode" not in path.parts
+        path
+        for path in ADAPTER.reads(context)
+        if path.name == "opencode.json" and not {".opencode", "etc", "Library"} & set(path.parts)
     )
     files = {
         str(project): '{"compaction": {"prune": true}}',
@@ -82,3 +84,15 @@ def test_what_the_files_say_of_pruning_is_registered(make_context: MakeContext) 
     }
     assert ADAPTER.inject(make_context(files=files)).config == {"compaction": {"prune": True, "auto": True}}
     assert ADAPTER.inject(context).config == {}
+
+
+def test_managed_settings_that_redirect_refuse_the_launch(make_context: MakeContext) -> None:
+    managed = "/etc/opencode/opencode.json"
+    assert Path(managed) in ADAPTER.reads(make_context())
+    files = {managed: '{"share": "manual", "enabled_providers": ["acme"]}'}
+    with pytest.raises(HarnessError) as refusal:
+        ADAPTER.inject(make_context(files=files))
+    assert refusal.value.code == 4 and f"{managed}:1 sets enabled_providers" in refusal.value.message
+    forced = ADAPTER.inject(make_context(files=files, force=True))
+    assert [warning.code for warning in forced.warnings] == ["FT-W0111 managed-setting"]
+    assert not ADAPTER.inject(make_context(files={managed: '{"share": "disabled"}'})).warnings
