@@ -102,6 +102,7 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         tokens_per_slab=slab_bytes // page_bytes * page_tokens,
         sentinel_tokens=page_tokens,
         slots_per_slab=slab_bytes // slot_bytes if slot_bytes else 0,
+        experts=geometry.moe_layers * geometry.experts,
         slots_most=experts.slots if device_memory is None else experts.most,
         slots_least=geometry.top_k,
         layer_slots=geometry.experts,

@@ -37,8 +37,8 @@ NAMES = tuple(PRESETS)
 class Tier:
     """Memory for KV and expert slots together: `slabs`, in which `tokens_per_slab` or `slots_per_slab` fit (0: no slots here).
 
-    `sentinel_tokens` of KV serve nobody; `slots_most` is as many slots as are of use, `layer_slots` those of one layer,
-    `slots_least` what one token needs. A request may use `window_tokens`, and `running` of them may be computed at once.
+    `sentinel_tokens` of KV serve nobody; there are `experts` in all, `slots_most` slots may be used, `layer_slots` are those of
+    one layer, `slots_least` what one token needs. A request may use `window_tokens`, and `running` of them may be computed at once.
     KV grows to 1/`kv_share` of what is left beside slots; its floor alone may take 3/4 of that.
     """
 
@@ -46,6 +46,7 @@ class Tier:
     tokens_per_slab: int
     sentinel_tokens: int
     slots_per_slab: int
+    experts: int
     slots_most: int
     slots_least: int
     layer_slots: int

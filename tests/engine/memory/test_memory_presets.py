@@ -8,39 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.memory.geometry import Geometry
-from engine.memory.hardware import Hardware
-from engine.memory.plan import Plan, Settings, build_pools
-from engine.memory.planner import plan
+from engine.memory.plan import build_pools
 from engine.memory.presets import NAMES, PRESETS, Tier, share
+from tests.engine.memory.plans import GIB, MODEL, TIERS, make
 
-GIB = 1 << 30
 AGENT_KV = 50 * 1024
-MODEL = Geometry(
-    vocab_size=49152,
-    hidden_size=576,
-    layers=30,
-    attention_layers=30,
-    kv_heads=3,
-    head_dim=64,
-    state_layer_bytes=(),
-    moe_layers=30,
-    experts=64,
-    top_k=2,
-    expert_width=1536,
-    expert_bytes=5308416,
-    bank_bytes=30 * 64 * 5308416,
-    dense_bytes=120 << 20,
-    max_window_tokens=131072,
-)
-TIERS = {
-    "disk": {"available": 12 * GIB, "host_memory": 4 * GIB},
-    "device": {"available": 64 * GIB, "device": "emulated", "device_memory": 6 * GIB, "moe_backend": "hybrid"},
-}
-
-
-def make(available=64 * GIB, geometry=MODEL, **settings) -> Plan:
-    return plan(Hardware(available, 4), geometry, Settings(**settings), "toy")
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -109,6 +81,7 @@ def test_a_model_with_a_small_window_gets_no_kv_that_nobody_can_use():
         tokens_per_slab=st.integers(64, 4096),
         sentinel_tokens=st.sampled_from([16, 32, 64]),
         slots_per_slab=st.integers(1, 40),
+        experts=st.just(20_000),
         slots_most=st.integers(8, 20_000),
         slots_least=st.integers(1, 8),
         layer_slots=st.integers(8, 256),
