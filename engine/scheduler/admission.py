@@ -81,12 +81,9 @@ def refusal(submit: Submit, window_tokens: int, vocab_size: int) -> FtError | No
     return None
 
 
-def fits(request: Request, running: Sequence[Request], cache: RadixCache, pool: PagePool) -> bool:
-    """True when the pages of all running requests, grown to the end of what they prefill plus one page each, and this
-    one's leave the pool whole. Cached pages that nobody runs on count as free."""
-
-    if not running:
-        return True
+def missing_pages(request: Request, running: Sequence[Request], cache: RadixCache, pool: PagePool) -> int:
+    """How many pages are too few for all running requests, grown to the end of what they prefill plus one page each, and
+    this one. Cached pages that nobody runs on count as free."""
 
     def grown(r: Request) -> int:
         return len(r.tokens) // cache.page_tokens + 1
@@ -95,7 +92,7 @@ def fits(request: Request, running: Sequence[Request], cache: RadixCache, pool: 
     shared = match.pages[: match.resume_at // cache.page_tokens]
     held = set(shared).union(*(r.pages for r in running))
     promised = sum(max(0, grown(r) + 1 - len(r.pages)) for r in running)
-    return len(held) + promised + grown(request) - len(shared) <= pool.capacity
+    return max(0, len(held) + promised + grown(request) - len(shared) - pool.capacity)
 
 
 def leader(request: Request, running: Iterable[Request], cache: RadixCache) -> tuple[Request, int] | None:

@@ -6,18 +6,18 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.cache.checkpoints import CheckpointStore
 from engine.cache.hibernate import Disk
 from engine.cache.radix import RadixCache
 from engine.errors import BadRequest, DoesNotFit, FtError, Unsupported, WorkerGone
-from engine.memory.arena import ArenaFull
 from engine.memory.pools import Pools
 from engine.protocol import Submit
 from engine.scheduler.admission import refusal
 from engine.scheduler.anticipation import displaced, spares
+from engine.scheduler.balancing import Balancing
 from engine.scheduler.batching import Budget, make_slice, share
 from engine.scheduler.hibernation import Hibernation
 from engine.scheduler.inbox import Inbox
@@ -71,6 +71,7 @@ class Scheduler:
         between_layers: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         disk: Disk | None = None,
+        balancing: Callable[[Residency], Balancing] | None = None,
     ) -> None:
         self.limits = limits
         self.decode_rate = Rate(clock)
@@ -83,6 +84,12 @@ class Scheduler:
         self._outbox = Outbox(emit, expert_counts)
         self._roster = Roster(limits.max_running, pools, cache, self._residency, self.hibernation, self._outbox, clock)
         self.running, self.waiting = self._roster.running, self._roster.waiting
+        self.memory = None if balancing is None else balancing(self._residency)
+        if self.memory is not None:
+            self._roster.more_pages = self.memory.make_room
+            self._residency.press = self.memory.press
+            self.memory.changed = self._resized
+            self._resized()
         self._matcher = matcher
         self._between_layers = between_layers
         self._clock = clock
@@ -116,7 +123,7 @@ class Scheduler:
                 break
             try:
                 while True:
-                    message = self._inbox.get(not busy, None if self.hibernation is None else self.hibernation.due_s())
+                    message = self._inbox.get(not busy, None if busy else self._idle_s())
                     busy = True
                     if not self._handle(message):
                         other(message)
@@ -167,8 +174,10 @@ class Scheduler:
         """One forward over everything that can run. Returns False when there was nothing to do."""
         if self.hibernation is not None:
             self.hibernation.advance(alone=not self._roster.real_work())
+        if self.memory is not None and (self.running or self.waiting):
+            self.memory.between(self.running, any(r.decoding for r in self.running))
         self._roster.admit(self._budget.tokens_per_s, self._end_prefill)
-        batch = self._fill_pages(share(self.running, self._budget.tokens(self.running)))
+        batch = self._roster.fill(share(self.running, self._budget.tokens(self.running)), self._give_up)
         if not batch:
             restoring = self.hibernation is not None and self.hibernation.restoring
             assert not self.waiting or self.running or restoring, "requests wait and nothing runs"
@@ -194,36 +203,38 @@ class Scheduler:
         if not self._broken_off:
             self._budget.measured(prefilled, self._clock() - started)
         self.prefill_rate.add(prefilled)
+        if self.memory is not None and not self._broken_off:
+            decodes = sum(r.decoding for r, _ in batch)
+            self.memory.stepped(decodes, prefilled, self._clock() - started)
         self._absorb(batch, {s.seq: s for s in sampled})
         return True
 
     # One step's parts
+
+    def _idle_s(self) -> float | None:
+        """Nothing is to be computed: what memory may do now, and when it or the disk has something to do again."""
+        due = [
+            None if self.memory is None else self.memory.idle(),
+            None if self.hibernation is None else self.hibernation.due_s(),
+        ]
+        return min((seconds for seconds in due if seconds is not None), default=None)
+
+    def _resized(self) -> None:
+        """Memory was shared out anew: requests may be as long as that allows."""
+        assert self.memory is not None
+        self.limits = replace(self.limits, window_tokens=self.memory.window_tokens)
 
     def _save(self) -> None:
         """Something goes to disk when nobody waits for anything."""
         if self.hibernation is not None and not self._roster.real_work():
             self.hibernation.tick()
 
-    def _fill_pages(self, wanted: list[tuple[Request, int]]) -> list[tuple[Request, int]]:
-        """Pages ahead of the step, the most important request first; the youngest is sent back when they run out."""
-        batch: list[tuple[Request, int]] = []
-        for request, n in wanted:
-            while request in self.running:
-                try:
-                    self._residency.grow(request, request.computed + n)
-                except ArenaFull:
-                    if request.ahead:
-                        self._finish(request, "cancelled", None)
-                    elif self.hibernation is not None and self.hibernation.give_up():
-                        continue
-                    elif len(self.running) == 1:
-                        self._fail_request(request, DoesNotFit("KV memory is exhausted.", "Serve with a larger --kv."))
-                    else:
-                        self._roster.send_back(max(self.running, key=lambda r: r.order))
-                else:
-                    batch.append((request, n))
-                    break
-        return batch
+    def _give_up(self, request: Request) -> None:
+        """There is no page for `request`, and nobody else to take one from."""
+        if request.ahead:
+            self._finish(request, "cancelled", None)
+        else:
+            self._fail_request(request, DoesNotFit("KV memory is exhausted.", "Serve with a larger --kv."))
 
     def _aborted(self) -> Set[int]:
         """Asked between layers: rows to drop. Also the sign of life of a long step."""
@@ -289,6 +300,8 @@ class Scheduler:
             self._finish(request, "length", None)
 
     def _finish(self, request: Request, reason: str, stop_id: int | None, intact: bool = True) -> None:
+        if self.memory is not None:
+            self.memory.outlook.ended(request, self._clock())
         self._release(request, intact)
         request.times.finished = self._clock()
         self._outbox.done(request, reason, stop_id)

@@ -112,6 +112,25 @@ class Mover:
         return None if self._way is None else self._way.wanted
 
     @property
+    def slabs(self) -> int:
+        """Of the arena."""
+        return self._arena.slabs
+
+    @property
+    def slab_bytes(self) -> int:
+        return self._arena.slab_bytes
+
+    @property
+    def held_pages(self) -> int:
+        """Pages that requests hold."""
+        return self._pages.held
+
+    @property
+    def untouched_bytes(self) -> int:
+        """Memory that is granted and still to be taken from the system."""
+        return self._arena.untouched() * self._arena.slab_bytes
+
+    @property
     def experts_move(self) -> bool:
         return self._executor is not None and self._pools.slots is not None
 
@@ -122,11 +141,16 @@ class Mover:
             cells = self._states.pool.cells
             state = -(-self._states.live * self._states.pool.layers // cells.per_slab)
         kv = -(-(self._pages.held + 1) // self._pages.pool.cells.per_slab)
-        return Split(kv, state, self._slabs_of(0 if self._executor is None else self._executor.least))
+        return Split(kv, state, self.slabs_of(0 if self._executor is None else self._executor.least))
 
-    def most_experts(self) -> int:
-        """Slabs beyond which more slots would lie empty."""
-        return self._slabs_of(0 if self._executor is None else self._executor.most)
+    def most_slots(self) -> int:
+        """More slots would lie empty."""
+        return self._executor.most if self._executor is not None else 0
+
+    def ask(self, slots: int | None) -> None:
+        """Use at most so many of the slots that experts have; None: all."""
+        if self._executor is not None:
+            self._executor.ask(slots)
 
     def begin(self, target: Split) -> None:
         """Go to `target` from now on, a piece for each `advance`; what was under way before ends where it is.
@@ -178,13 +202,13 @@ class Mover:
         self.stop()
         return moved
 
-    def make_room(self, pages: int) -> int:
-        """Grant KV slabs for `pages` more pages, from spare slabs and then from experts; none when all of them cannot be had.
-        Nothing cached is given up; a move under way ends. Returns how many slabs."""
+    def make_room(self, pages: int, free: int) -> int:
+        """Grant KV slabs for `pages` more pages, from up to `free` spare slabs and then from experts; none when all of them cannot
+        be had. Nothing cached is given up; a move under way ends. Returns how many slabs."""
         self.stop()
         slabs = -(-pages // self._pages.pool.cells.per_slab)
         split = self.split
-        from_experts = max(0, slabs - self._arena.spare())
+        from_experts = max(0, slabs - min(free, self._arena.spare()))
         if slabs <= 0 or split.experts_slabs - from_experts < self.least().experts_slabs:
             return 0
         if from_experts:
@@ -308,7 +332,7 @@ class Mover:
             complete=complete,
         )
 
-    def _slabs_of(self, slots: int) -> int:
+    def slabs_of(self, slots: int) -> int:
         """Slabs for so many slots; those held now where they cannot change hands."""
         if not self.experts_move or self._pools.slots is None:
             return len(self._arena.held(EXPERTS))

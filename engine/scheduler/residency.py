@@ -37,9 +37,7 @@ class Residency:
         self.cache = cache
         self.store = store
         self.holders: list[Holder] = []
-        self.more: Callable[[int], None] = lambda pages: (
-            None
-        )  # asked for room before something cached is given up for it
+        self.press: Callable[[int], None] = lambda pages: None  # told before something cached is given up for so many
         self._runner = runner
 
     def enter(self, request: Request) -> Match:
@@ -175,6 +173,8 @@ class Residency:
         if n <= 0:
             return []
         pool = self.pools.pages
+        if pool.free < n and not ahead:
+            self.press(n - pool.free)
         if pool.free < n:
             self.cache.evict(n - pool.free + EVICT_AHEAD_PAGES, IDLE if ahead else KEPT)
         return pool.alloc(n)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.cache.radix import RadixCache
+from engine.memory.arena import ArenaFull
 from engine.memory.pools import Pools
-from engine.scheduler.admission import WaitingLine, fits, leader
+from engine.scheduler.admission import WaitingLine, leader, missing_pages
 from engine.scheduler.anticipation import reach
 from engine.scheduler.hibernation import Hibernation
 from engine.scheduler.outbox import Outbox
@@ -15,7 +16,8 @@ from engine.scheduler.residency import Residency
 
 
 class Roster:
-    """`running` and `waiting` are all requests there are; at most `max_running` run."""
+    """`running` and `waiting` are all requests there are; at most `max_running` run. `more_pages` is asked for memory that others
+    have, with whether nothing else is left to do; True when it came."""
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class Roster:
         self._hibernation = hibernation
         self._outbox = outbox
         self._clock = clock
+        self.more_pages: Callable[[int, bool], bool] = lambda pages, last: False
 
     def admit(self, tokens_per_s: float | None, complete: Callable[[Request], None]) -> None:
         """Let in whom the places and pages allow, in turn. `complete` gets what then has nothing left to compute."""
@@ -50,9 +53,8 @@ class Roster:
                 return
             if self._follows(request):
                 continue
-            while not fits(request, self.running, self._cache, self._pools.pages):
-                if not self._make_way(request):
-                    return
+            if not self._fits(request):
+                return
             if self._comes_from_disk(request):
                 continue
             self.waiting.remove(request)
@@ -62,9 +64,46 @@ class Roster:
             if request.ahead and not request.remaining:
                 complete(request)
 
+    def _fits(self, request: Request) -> bool:
+        """Make room for `request`: memory that others can spare, then the places of background work."""
+        while missing := missing_pages(request, self.running, self._cache, self._pools.pages):
+            if not request.ahead and self.more_pages(missing, False):
+                continue
+            if not self.running:
+                return True  # it may still end before it needs them all
+            if not self._make_way(request):
+                return False
+        return True
+
     def real_work(self) -> bool:
         """True while somebody waits for something."""
         return any(r.rank < BACKGROUND for r in [*self.running, *self.waiting])
+
+    def fill(self, wanted: list[tuple[Request, int]], give_up: Callable[[Request], None]) -> list[tuple[Request, int]]:
+        """Pages ahead of the step, the most important request first; the youngest is sent back when they run out."""
+        batch: list[tuple[Request, int]] = []
+        for request, n in wanted:
+            while request in self.running:
+                try:
+                    self._residency.grow(request, request.computed + n)
+                except ArenaFull:
+                    self._find_pages(request, n, give_up)
+                else:
+                    batch.append((request, n))
+                    break
+        return batch
+
+    def _find_pages(self, request: Request, n: int, give_up: Callable[[Request], None]) -> None:
+        """Have there be more pages for the next `n` tokens of `request`, or one request less that wants some."""
+        pages = -(-(request.computed + n) // self._pools.page_tokens) - len(request.pages)
+        if request.ahead:
+            give_up(request)
+        elif self.more_pages(pages, False) or (self._hibernation is not None and self._hibernation.give_up()):
+            return
+        elif len(self.running) > 1:
+            self.send_back(max(self.running, key=lambda r: r.order))
+        elif not self.more_pages(pages, True):
+            give_up(request)
 
     def send_back(self, request: Request, intact: bool = True) -> None:
         if self._hibernation is not None:
