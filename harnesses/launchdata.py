@@ -38,6 +38,7 @@ class LaunchData:
     min_window_tokens: int
     comfortable_window_tokens: int
     first_prompt_tokens: int  # what the agent sends before the user has said anything
+    kept_free_tokens: int  # besides the room for one answer, so that it can compact
     watchdog_default_s: float | None  # None: the agent waits for ever
     env: tuple[EnvRule, ...]
     refuse: tuple[Refusal, ...]
@@ -53,6 +54,7 @@ def read_launch(folder: Path) -> LaunchData:
         min_window_tokens=raw["min_window"],
         comfortable_window_tokens=raw["comfortable_window"],
         first_prompt_tokens=raw["first_prompt"],
+        kept_free_tokens=raw.get("kept_free", 0),
         watchdog_default_s=raw.get("watchdog_default_s"),
         env=tuple(EnvRule(rule["name"], rule["value"], rule["why"]) for rule in raw.get("env", [])),
         refuse=tuple(Refusal(tuple(rule["flags"]), rule["why"]) for rule in raw.get("refuse", [])),
@@ -100,9 +102,10 @@ def environment(data: LaunchData, context: LaunchContext) -> list[EnvVar]:
 def check_window(data: LaunchData, context: LaunchContext) -> list[Warning_]:
     """Raises HarnessError (code 5) below the agent's minimum; with `force`, or below what is comfortable, warns."""
     window, output = context.window_tokens, context.max_output_tokens
-    left = window - data.first_prompt_tokens - output
+    left = window - data.first_prompt_tokens - output - data.kept_free_tokens
+    kept = f"- {data.kept_free_tokens:,} kept free to compact " if data.kept_free_tokens else ""
     sum_ = (
-        f"{window:,} tokens - {data.first_prompt_tokens:,} of first prompt - {output:,} of output "
+        f"{window:,} tokens - {data.first_prompt_tokens:,} of first prompt - {output:,} of output {kept}"
         f"leave {max(left, 0):,} for work"
     )
     if window < data.min_window_tokens:
