@@ -9,6 +9,8 @@ front -> worker
     cancel    rid:str
     stats     n:int                          answered by `stats` with the same n
     forget    session:str                    what only it has on disk is removed
+    memory    n:int, op:"map"|"plan"|"apply", moe_slots:int|nil, kv_tokens:int|nil, preset:str|nil, auto:bool
+                                             answered by `memory` with the same n; `apply` when it is done or waits
     shutdown  drain_s:float                  finish or drop running work, then exit 0
 
 worker -> front
@@ -23,6 +25,7 @@ worker -> front
               experts:{hits, misses}
     error     rid, code:str, message:str, hint:str
     stats     n, data:{...}                  a snapshot, see worker.stats()
+    memory    n, data:{...} (see engine.memory.report) or error:{code, message, hint}
     event     kind:str, ...                  checkpoint created/evicted, page eviction, resize; passed on to /v1/engine/events
 
 `anticipated` are the cached tokens that only background work had computed, `wasted` those that background work had computed

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.api import anthropic, chat, completions, control, errors, forecast, models, responses
+from engine.api import anthropic, chat, completions, control, errors, forecast, memory, models, responses
 from engine.api.gate import Gate
 from engine.errors import FtError, NotFound
 from engine.front.context import Front
@@ -46,6 +46,9 @@ _ADMIN_ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
     ("/v1/requests", control.requests, ("GET",)),
     ("/v1/engine/forecast", forecast.forecast, ("GET",)),
     ("/v1/engine/events", control.events, ("GET",)),
+    ("/v1/engine/memory", memory.memory, ("GET",)),
+    ("/v1/engine/memory/plan", memory.plan, ("POST",)),
+    ("/v1/engine/memory/apply", memory.apply, ("POST",)),
     ("/v1/engine/idle", control.stop_when_idle, ("POST",)),
     ("/v1/engine/stop", control.stop, ("POST",)),
 )

@@ -40,6 +40,12 @@ class Forbidden(FtError):
     code = "FT-E0403 forbidden-host"
 
 
+class Slow(FtError):
+    """A question that the worker has not answered in time; it is alive, and what was asked of it goes on."""
+
+    code = "FT-E0504 slow"
+
+
 _STATUS: tuple[tuple[type[FtError], int], ...] = (
     (TooLarge, 413),
     (WrongMethod, 405),
@@ -50,6 +56,7 @@ _STATUS: tuple[tuple[type[FtError], int], ...] = (
     (Unsupported, 400),
     (Full, 429),
     (WorkerGone, 503),
+    (Slow, 504),
 )
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -77,7 +84,7 @@ def status_of(error: FtError) -> int:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             return status
-    return 400 if error.code.startswith("FT-E04") else 500
+    return 400 if error.code.startswith(("FT-E04", Unsupported.code)) else 500
 
 
 def dialect_of(path: str) -> str:

@@ -22,6 +22,7 @@ from engine.front.recorder import Recorder
 from engine.front.records import EventBus, Records
 from engine.front.seam import Backend
 from engine.front.sessions import Sessions
+from engine.memory.plan import Plan
 from engine.prompt.language import Language
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class Front:
     anticipation: Anticipation
     heartbeat_s: float
     heads: Heads
+    plan: Plan | None = None  # of a worker of our own
     lines: Lines = field(default_factory=Lines)
     recorder: Recorder = field(default_factory=lambda: Recorder(None))
     forecast: Forecast = field(default_factory=lambda: Forecast(None, ""))

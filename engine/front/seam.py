@@ -29,6 +29,9 @@ class Backend(Protocol):
     async def stats(self, timeout_s: float = 2.0) -> dict[str, Any] | None:
         """A snapshot; None when there is none within `timeout_s`."""
 
+    async def memory(self, timeout_s: float = 30.0, **asked: Any) -> dict[str, Any] | None:
+        """Ask for the map of its memory, or for a change; None when there is no answer within `timeout_s`. Raises FtError."""
+
     async def run(self) -> None:
         """Keep it alive until `stop`, or until that is pointless (state `crashed`)."""
 

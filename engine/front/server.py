@@ -77,6 +77,7 @@ def serve(settings: Settings) -> int:
                 language=language,
                 sampling_defaults=dict(manifest.sampling_defaults),
                 planned_window=plan.window_tokens,
+                plan=plan,
                 supervisor=supervisor,
                 sessions=Sessions(secrets.token_urlsafe(32), language.template),
                 records=Records(),

@@ -74,8 +74,8 @@ class Supervisor:
         self._stall_s = stall_s
         self._environ = environ
         self._pending: dict[str, Pending] = {}
-        self._stats: dict[int, asyncio.Future[dict[str, Any] | None]] = {}
-        self._stats_n = 0
+        self._asked: dict[int, asyncio.Future[dict[str, Any] | None]] = {}
+        self._asked_n = 0
         self._writer: asyncio.StreamWriter | None = None
         self._child: Child | None = None
         self._lost: asyncio.Future[WorkerGone] | None = None
@@ -122,20 +122,45 @@ class Supervisor:
 
     async def stats(self, timeout_s: float = 2.0) -> dict[str, Any] | None:
         """The worker's own snapshot; None when there is none within `timeout_s`."""
+        answer = await self._ask({"t": "stats"}, timeout_s)
+        return None if answer is None else dict(answer["data"])
+
+    async def memory(self, timeout_s: float = 30.0, **asked: Any) -> dict[str, Any] | None:
+        """What the worker says to a `memory` message with the fields `asked`, sent once it is ready; None while it has not
+        answered after `timeout_s`: what was asked of it is done all the same. Raises its refusal, and WorkerGone when it is gone."""
+        until = time.monotonic() + timeout_s
+        while self.worker.state != "ready":
+            if self.worker.state == "crashed" or self._stopping:
+                raise self._crash_error()
+            if time.monotonic() > until:
+                return None
+            await asyncio.sleep(_TICK_S)
+        pid = self.worker.pid
+        answer = await self._ask({"t": "memory", **asked}, max(_TICK_S, until - time.monotonic()))
+        if answer is None:
+            if self.worker.pid != pid or self.worker.state != "ready":
+                raise WorkerGone("The worker ended before it answered.", "It is restarted; ask again.")
+            return None
+        if "error" in answer:
+            raise error_of(answer["error"])
+        return dict(answer["data"])
+
+    async def _ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+        """The answer with the number that the message gets; None without a worker, when it ends first, or after `timeout_s`."""
         if self._writer is None:
             return None
-        self._stats_n += 1
-        n = self._stats_n
+        self._asked_n += 1
+        n = self._asked_n
         future: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
-        self._stats[n] = future
-        self._send({"t": "stats", "n": n})
+        self._asked[n] = future
+        self._send({**message, "n": n})
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
             return None
         finally:
-            self._stats.pop(n, None)
+            self._asked.pop(n, None)
 
     # Life
 
@@ -285,10 +310,10 @@ class Supervisor:
                 del self._pending[message["rid"]]
         elif kind == "state":
             self._report(message)
-        elif kind == "stats":
-            future = self._stats.get(message["n"])
+        elif kind in ("stats", "memory"):
+            future = self._asked.get(message["n"])
             if future is not None and not future.done():
-                future.set_result(message["data"])
+                future.set_result(message)
         elif kind == "hello":
             if message["version"] != VERSION:
                 # Every worker from now on is of that other version: this process cannot serve any more.
@@ -346,7 +371,7 @@ class Supervisor:
             if pending.sent or not sent_only:
                 del self._pending[rid]
                 pending.put(error)
-        for future in self._stats.values():
+        for future in self._asked.values():
             if not future.done():
                 future.set_result(None)
 

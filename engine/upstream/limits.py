@@ -8,6 +8,7 @@ CANNOT = {
     "hibernation": "Prefixes on disk are the upstream's business.",
     "scripts": "A script forces the sampled tokens, which no upstream offers.",
     "grammar": "A forced tool choice or answer format would not be enforced, so it is refused; side requests go without it.",
+    "memory": "An upstream's memory is shared out by itself.",
     "logprobs": "Log-probabilities are not passed on.",
 }
 # Depends on what an upstream is.

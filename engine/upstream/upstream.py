@@ -93,6 +93,9 @@ class Upstream:
             "cannot": self.cannot(),
         }
 
+    async def memory(self, timeout_s: float = 30.0, **asked: Any) -> dict[str, Any] | None:
+        raise Unsupported(CANNOT["memory"], "Ask the upstream's own tools.")
+
     def cannot(self) -> dict[str, str]:
         found = dict(CANNOT)
         if any(r.live and r.served and r.cached_tokens is None for r in self.replicas):

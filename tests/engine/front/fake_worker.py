@@ -91,6 +91,10 @@ class Worker:
                 del self.jobs[submit.rid]
         elif message["t"] == "cancel" and message["rid"] in self.jobs:
             self.finish(message["rid"], "cancelled")
+        elif message["t"] == "memory":
+            refusal = {"code": "FT-E0400 bad-request", "message": "KV 1 is too little.", "hint": "Give 256."}
+            answer = {"error": refusal} if message.get("kv_tokens") == 1 else {"data": {"asked": message}}
+            self.send({"t": "memory", "n": message["n"], **answer})
         elif message["t"] == "stats":
             data = {"running": len(self.jobs), "submits": len(self.submits), "last": self.submits[-1:]}
             self.send({"t": "stats", "n": message["n"], "data": data})
