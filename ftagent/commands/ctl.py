@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         return _anchors(client, args)
     document = client.get("/health" if args.action == "health" else "/v1/stats")
     if args.json:
-        print_json(document)
+        print_json({"schema": "ft.health/1", **document})
     else:
         _print_flat(document)
     return 0

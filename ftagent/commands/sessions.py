@@ -227,17 +227,18 @@ def _prune(args: argparse.Namespace, context: Context) -> int:
 
 
 def _logs(session: Session, args: argparse.Namespace, context: Context) -> int:
+    lines: list[str] = []
     with contextlib.suppress(FileNotFoundError):
-        for line in (session.directory / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines():
+        lines = (session.directory / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        with contextlib.suppress(ValueError, AttributeError):  # a line that a power cut left half written
+            event = json.loads(line)
             if args.json:
-                print(line)
+                print_json({"schema": "ft.event/1", "seq": number, **event})
                 continue
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                rest = {key: value for key, value in event.items() if key not in ("time", "event")}
-                print(
-                    f"{event.get('time')}  {event.get('event')}  {json.dumps(rest, ensure_ascii=False) if rest else ''}".rstrip()
-                )
+            rest = {key: value for key, value in event.items() if key not in ("time", "event")}
+            told = json.dumps(rest, ensure_ascii=False) if rest else ""
+            print(f"{event.get('time')}  {event.get('event')}  {told}".rstrip())
     return 0
 
 

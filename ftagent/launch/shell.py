@@ -19,7 +19,8 @@ def render_environment(plan: Plan, shell: str, secrets: bool) -> str:
         values = {name: plan.masked(value) for name, value in values.items()}
         argv = [plan.masked(word) for word in argv]
     if shell == "json":
-        return json.dumps({"set": values, "unset": plan.removed_variables, "argv": argv}, ensure_ascii=False) + "\n"
+        document = {"schema": "ft.env/1", "set": values, "unset": plan.removed_variables, "argv": argv}
+        return json.dumps(document, ensure_ascii=False) + "\n"
     command = " ".join(map(_fish, argv)) if shell == "fish" else shlex.join(argv)
     return "\n".join([*render_variables(values, plan.removed_variables, shell), "# then: " + command]) + "\n"
 

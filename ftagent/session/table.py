@@ -7,7 +7,7 @@ from typing import Any
 
 from ftagent.output import table
 from ftagent.session.live import Live
-from ftagent.session.records import Session
+from ftagent.session.records import SCHEMA, Session
 
 CELL = 28
 
@@ -15,7 +15,13 @@ CELL = 28
 def to_json(session: Session, live: Live) -> dict[str, Any]:
     """The record with its derived status; for an unreadable one, its path."""
     record = session.record or {}
-    return {**record, "id": session.id, "status": live.status(session), "path": str(session.directory)}
+    return {
+        "schema": SCHEMA,
+        **record,
+        "id": session.id,
+        "status": live.status(session),
+        "path": str(session.directory),
+    }
 
 
 def _cell(value: Any) -> str:

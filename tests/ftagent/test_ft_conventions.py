@@ -7,10 +7,8 @@ import pty
 import signal
 import time
 
-import jsonschema
 import pytest
 
-from ftagent import schemas
 from ftagent.commandline.runner import build_parser, take_variables
 from ftagent.errors import UsageError
 
@@ -80,76 +78,6 @@ def test_signals_end_it_quietly(name: str, code: int, sandbox) -> None:
     _, errors = process.communicate(timeout=20)
     assert process.returncode == code
     assert "Traceback" not in errors
-
-
-JSON_COMMANDS = [
-    ("ft.config/1", ["config", "show"], 0),
-    ("ft.config/1", ["config", "get", "port"], 0),
-    ("ft.config-check/1", ["config", "validate"], 0),
-    ("ft.version/1", ["version"], 0),
-    ("ft.status/1", ["status"], 3),
-    ("ft.engine/1", ["engine", "status"], 3),
-    ("ft.sessions/1", ["ls"], 0),
-    ("ft.sessions/1", ["sessions", "ls", "-a"], 0),
-    ("ft.session/1", ["sessions", "show", "claude"], 0),
-    ("ft.doctor/1", ["doctor"], 0),
-    ("ft.agents/1", ["agents", "ls"], 0),
-    ("ft.agent-card/1", ["agents", "card", "openclaw"], 0),
-    ("ft.plan/1", ["launch", "pi", "--dry-run"], 0),
-    ("ft.plan/1", ["launch", "openclaw", "--integrate", "--dry-run"], 0),
-    ("ft.diff/1", ["diff", "ft"], 0),
-    ("ft.backups/1", ["restore", "--list", "--all"], 0),
-    ("ft.restore/1", ["restore", "ft", "--dry-run"], 0),
-    ("ft.uninstall/1", ["uninstall", "--dry-run"], 0),
-    ("ft.report/1", ["report", "--dry-run"], 0),
-    ("ft.error/1", ["config", "get", "nothing"], 2),
-    ("ft.error/1", ["ctl", "stats"], 3),
-]
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory, make_sandbox):
-    box = make_sandbox(tmp_path_factory.mktemp("filled"))
-    box.run("config", "set", "ctx", "64k")
-    folder = box.ft_home / "state" / "sessions" / "s-aaaaaaaaaa"
-    folder.mkdir(parents=True)
-    record = {
-        "schema": "ft.session/1",
-        "id": folder.name,
-        "name": "claude",
-        "created": "2026-01-01T00:00:00Z",
-        "runs": [],
-    }
-    record |= {"agent": {"name": "claude"}, "project": {"root": str(box.project)}, "model": {"id": "m"}}
-    (folder / "session.json").write_text(json.dumps(record))
-    return box
-
-
-@pytest.mark.parametrize(("name", "arguments", "code"), JSON_COMMANDS)
-def test_output_is_one_document_that_its_schema_describes(name, arguments, code, filled) -> None:
-    done = filled.run(*arguments, "--json", env={"FORCE_COLOR": "1"})
-    assert done.returncode == code, done.stderr
-    document = json.loads(done.stdout)
-    assert "\x1b" not in done.stdout
-    schema = schemas.schema_of(name)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(document, schema)
-    if name != "ft.error/1":
-        assert document["schema"] == name
-
-
-def test_every_schema_is_printed_and_used(filled) -> None:
-    assert filled.run("schema").stdout.split() == schemas.names()
-    assert json.loads(filled.run("schema", "ft.status").stdout)["$id"] == "ft.status/1"
-    assert filled.run("schema", "ft.nothing").returncode == 2
-    assert set(schemas.names()) - {name for name, *_ in JSON_COMMANDS} == {"ft.answer/1"}  # needs an engine: below
-
-
-def test_an_answer_has_its_schema(sandbox, pulled) -> None:
-    done = sandbox.run("run", "--json", "hello", fake=True)
-    assert done.returncode == 0, done.stderr
-    jsonschema.validate(json.loads(done.stdout), schemas.schema_of("ft.answer/1"))
-    assert sandbox.run("engine", "stop", fake=True).returncode == 0
 
 
 def test_a_variable_for_every_option(sandbox) -> None:
