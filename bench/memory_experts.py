@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import cycle, pairwise
 
 import numpy as np
@@ -11,58 +11,46 @@ from engine.experts.curves import Curve
 from engine.experts.record import Stream
 from engine.experts.replay import DECODE_ROWS, cut
 from engine.experts.slots import SlotTable
+from engine.experts.tenancy import Tenancy
 
 Step = list[tuple[int, np.ndarray]]
 
 
 class Experts:
-    """`capacity` slots exist, `slots` of them are on offer at first; `curve` learns from what is routed. A stand-in for an
-    executor in moves: see scheduler.moves.ExpertSlots."""
+    """`capacity` slots exist, `leased` of them at first. What is routed is told to `curve`, if there is one. A stand-in for
+    an executor in moves: see scheduler.moves.ExpertSlots."""
 
-    def __init__(self, stream: Stream, capacity: int, slots: int, curve: Curve | None = None) -> None:
-        self.least = stream.top_k
-        self.table = SlotTable(stream.layers, stream.experts, capacity)
+    def __init__(self, stream: Stream, capacity: int, leased: Sequence[int], curve: Curve | None = None) -> None:
+        self.least, self.most = stream.top_k, stream.layers * stream.experts
         self.curve = curve
         self.misses: list[int] = []  # of each decode step so far
-        self.routed = 0
+        self._table = SlotTable(stream.layers, stream.experts, capacity)
+        tenancy = Tenancy(self._table, self.least, leased)
+        self.worth, self.offer, self.withdraw, self.ask = tenancy.worth, tenancy.add, tenancy.remove, tenancy.ask
         self._steps = cycle(steps(stream))
-        self.withdraw(range(slots, capacity))
 
     def step(self) -> int:
         """The next decode step, after the prompts that the recording has before it; returns its misses."""
         for step in self._steps:
-            decodes, missed = len(step[0][1]) <= DECODE_ROWS, 0
+            missed = 0
             for layer, ids in step:
                 if self.curve is not None:
                     self.curve.note(layer, ids)
-                for rows in cut(ids, self.table.slots):
-                    admission = self.table.admit(layer, rows)
-                    missed += admission.misses
-                    self.routed += decodes * len(admission.experts)
-            if decodes:
+                for rows in cut(ids, self._table.slots):
+                    missed += self._table.admit(layer, rows).misses
+            if len(step[0][1]) <= DECODE_ROWS:
                 self.misses.append(missed)
                 return missed
         raise ValueError("the recording has no decode step")
 
-    def worth(self, slots: Sequence[int]) -> float:
-        """See ExpertSlots."""
-        held = self.table.worth[np.asarray(slots)]
-        return float(np.exp2(held[np.isfinite(held)]).sum())
-
-    def offer(self, slots: Sequence[int]) -> None:
-        """See ExpertSlots."""
-        self.table.offer(np.asarray(slots, dtype=np.int64))
-
-    def withdraw(self, slots: Sequence[int]) -> int:
-        """See ExpertSlots."""
-        chosen = np.asarray(slots, dtype=np.int64)
-        held = int((self.table.holder[chosen] >= 0).sum())
-        self.table.withdraw(chosen)
-        return held
+    def expected(self, slots: int) -> float:
+        """Misses of a step with so many slots."""
+        assert self.curve is not None
+        return self.curve.misses(slots)
 
     def verify(self) -> None:
-        """See ExpertSlots."""
-        self.table.check()
+        """Raises AssertionError when the table contradicts itself."""
+        self._table.check()
 
 
 def steps(stream: Stream) -> list[Step]:
@@ -72,14 +60,9 @@ def steps(stream: Stream) -> list[Step]:
     return [accesses[start:end] for start, end in pairwise(starts)]
 
 
-def decode_steps(stream: Stream) -> Iterator[Step]:
-    """Those that decode."""
-    return (step for step in steps(stream) if len(step[0][1]) <= DECODE_ROWS)
-
-
 def missed(stream: Stream, slots: int, count: int) -> list[int]:
     """Misses of each of the first `count` decode steps with `slots` slots all the time."""
-    experts = Experts(stream, slots, slots)
+    experts = Experts(stream, slots, range(slots))
     while len(experts.misses) < count:
         experts.step()
     return experts.misses

@@ -5,11 +5,12 @@ Pure decisions over a view of the engine: it reads no clock, holds no lease and 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from engine.memory.balance.bounds import Bounds
+from engine.memory.balance.bounds import Bounds, with_lead
 from engine.memory.balance.value import predict, turn_s
 from engine.memory.balance.view import Line, Prediction, Proposal, View
 from engine.memory.split import KV, Split
@@ -21,8 +22,8 @@ LOG_ENTRIES = 256
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """`band`: a move that nobody waits for must save this share of the expected time of a turn. `dwell_s`: a move that takes
-    back what the last one did comes so long after it. `lead_tokens` are given to a running request beyond what it needs."""
+    """`band`: a move that nobody waits for must save this share of the expected time of a turn. `dwell_s`: so long KV keeps
+    what it was given, unless somebody else waits. `lead_tokens` are given to a running request beyond what it needs."""
 
     band: float = 0.005
     dwell_s: float = 2.0
@@ -35,20 +36,21 @@ class Balancer:
     def __init__(self, tuning: Tuning | None = None) -> None:
         self.tuning = tuning or Tuning()
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_ENTRIES)
-        self._turned_at = -1e9  # when the last move was proposed
-        self._up = 0  # 1: it gave KV more; -1: less
+        self._grown_at = -math.inf  # when KV was last given more
 
     def propose(self, view: View) -> Proposal | None:
         """A better split than `view.split`, or None. The same view with the proposed split gives None."""
-        bounds = Bounds.of(view, -(-self.tuning.lead_tokens // max(1, view.tokens_per_slab)))
+        waits = view.need_kv > view.split.kv_slabs
+        view = with_lead(view, -(-self.tuning.lead_tokens // max(1, view.tokens_per_slab)))
+        bounds = Bounds.of(view)
         best = self._best(view, bounds)
-        reason, urgent = self._forced(view, bounds, best)
+        reason, urgent = self._forced(view, bounds, best, waits)
         if not reason:
             reason = self._gains(view, bounds, best)
         if not reason or (best == view.split and view.usable == view.slabs - view.lent):
             return None
-        if best.kv_slabs != view.split.kv_slabs:
-            self._turned_at, self._up = view.now_s, 1 if best.kv_slabs > view.split.kv_slabs else -1
+        if best.kv_slabs > view.split.kv_slabs:
+            self._grown_at = view.now_s
         return Proposal(
             view.split,
             best,
@@ -96,7 +98,7 @@ class Balancer:
         now = view.split.kv_slabs
         return min(splits, key=lambda split: (turn_s(view, split), abs(split.kv_slabs - now)))
 
-    def _forced(self, view: View, bounds: Bounds, best: Split) -> tuple[str, bool]:
+    def _forced(self, view: View, bounds: Bounds, best: Split, waits: bool) -> tuple[str, bool]:
         """(why the split must change whatever it gains, whether somebody waits); empty when it need not."""
         now = view.split
         if now.slabs > bounds.usable or bounds.usable < view.slabs - view.lent:
@@ -104,7 +106,7 @@ class Balancer:
         pinned = bounds.fixed is not None or KV in view.pins
         if pinned and best != now:
             return "set by hand", True
-        if view.need_kv > now.kv_slabs < bounds.low:
+        if waits and now.kv_slabs < bounds.low:
             return "a request needs KV", True
         if now.state_slabs < bounds.state or now.experts_slabs < min(bounds.least_experts, best.experts_slabs):
             return "less than the least is there", True
@@ -117,12 +119,12 @@ class Balancer:
         now = view.split
         if best == now:
             return ""
-        up = 1 if best.kv_slabs > now.kv_slabs else -1
-        if up != self._up and view.now_s < self._turned_at + self.tuning.dwell_s:
+        more = best.kv_slabs > now.kv_slabs
+        if not more and view.now_s < self._grown_at + self.tuning.dwell_s:
             return ""
         cost, better = turn_s(view, now), turn_s(view, best)
         if now.kv_slabs < bounds.low:
             return "a running request grows"
         if cost - better <= self.tuning.band * cost:
             return ""
-        return "the next turn needs KV" if up > 0 else "experts gain more"
+        return "the next turn needs KV" if more else "experts gain more"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.memory.balance.value import wanted
 from engine.memory.balance.view import View
@@ -32,8 +32,8 @@ class Bounds:
         return Split(kv_slabs, self.state, max(min(left, self.least_experts), experts))
 
     @staticmethod
-    def of(view: View, lead_slabs: int) -> Bounds:
-        """`lead_slabs` more than is needed at once are given to KV while something runs, so that it need not ask again soon."""
+    def of(view: View) -> Bounds:
+        """`view.need_kv` is granted as far as there is anything to grant."""
         usable, least, pins = view.usable, view.least, view.pins
         least_experts = least.experts_slabs if view.slots_per_slab else 0
         room = usable - least.kv_slabs - least_experts
@@ -44,7 +44,7 @@ class Bounds:
         if KV in pins:
             low = high = min(most_kv, max(least.kv_slabs, pins[KV]))
         else:
-            low, high = min(most_kv, max(least.kv_slabs, _needed(view, lead_slabs))), most_kv
+            low, high = min(most_kv, max(least.kv_slabs, view.need_kv)), most_kv
             if fixed is not None:  # KV has all that the pinned experts leave
                 low = high = max(low, min(most_kv, usable - state - max(least_experts, fixed)))
             else:  # more experts than there are need no room
@@ -67,9 +67,11 @@ class Bounds:
                     yield slabs
 
 
-def _needed(view: View, lead_slabs: int) -> int:
-    """What is needed with its lead. As long as half of the lead is there, it is not filled up again."""
+def with_lead(view: View, lead_slabs: int) -> View:
+    """`view` as if a running request needed `lead_slabs` more, so that it need not ask again soon. As long as half of the lead is
+    there, it is not filled up again."""
     if not any(line.running for line in view.lines):
-        return view.need_kv
+        return view
     least, comfortable = view.need_kv + lead_slabs // 2, view.need_kv + lead_slabs
-    return min(view.split.kv_slabs, comfortable) if view.split.kv_slabs >= least else comfortable
+    kv = view.split.kv_slabs
+    return replace(view, need_kv=min(kv, comfortable) if kv >= least else comfortable)
