@@ -188,8 +188,8 @@ def token_bytes(shape: Shape, format: str) -> int:
 def write(path: Path, shape: Shape, format: str) -> None:
     """Write the model to `path`."""
     writer = gguf.GGUFWriter(str(path), shape.arch)
-    _metadata(writer, shape)
-    _tokenizer(writer, shape.vocab)
+    metadata(writer, shape)
+    tokenizer(writer, shape.vocab)
     pool = Pool()
     made = list(tensors(shape, format))
     for tensor in made:
@@ -218,7 +218,8 @@ def _declare(writer: gguf.GGUFWriter, tensor: Tensor) -> None:
     writer.add_tensor_info(tensor.name, packed, np.dtype(np.uint8), stored_bytes(tensor), raw_dtype=kind)
 
 
-def _metadata(writer: gguf.GGUFWriter, shape: Shape) -> None:
+def metadata(writer: gguf.GGUFWriter, shape: Shape) -> None:
+    """What llama.cpp needs to know of `shape`, tokens aside."""
     writer.add_name(f"random {shape.arch}")
     writer.add_context_length(40960)
     writer.add_embedding_length(shape.hidden)
@@ -248,7 +249,7 @@ def _metadata(writer: gguf.GGUFWriter, shape: Shape) -> None:
         writer.add_uint32(f"{shape.arch}.full_attention_interval", 4)
 
 
-def _tokenizer(writer: gguf.GGUFWriter, vocab: int) -> None:
+def tokenizer(writer: gguf.GGUFWriter, vocab: int) -> None:
     """Byte-level tokens, a few merges, and fillers up to the vocabulary's size."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]

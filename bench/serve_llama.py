@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
-import os
 import resource
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import llama
 import llama_cpp as api
 
 
@@ -25,20 +23,9 @@ class Session:
     """One model and one context over it."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        model = api.llama_model_default_params()
-        model.load_mode = api.LLAMA_LOAD_MODE_MMAP if options.mmap else api.LLAMA_LOAD_MODE_NONE
-        model.use_extra_bufts = not options.mmap  # repacked weights would be a copy in RAM
-        self._model = api.llama_model_load_from_file(options.model.encode(), model)
-        if not self._model:
-            raise SystemExit(f"llama.cpp cannot load {options.model}")
-        context = api.llama_context_default_params()
-        context.n_ctx, context.n_batch, context.n_ubatch = options.context, options.context, options.ubatch
-        context.n_threads = context.n_threads_batch = options.threads
-        context.no_perf = True
-        self._context = api.llama_init_from_model(self._model, context)
-        if not self._context:
-            raise SystemExit(f"llama.cpp cannot make a context of {options.context} tokens")
-        self._vocab = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
+        model = llama.load(options.model, options.mmap)
+        self._context = llama.context(model, options.context, options.threads, options.context, options.ubatch)
+        self._vocab = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
         self._next = 0
 
     def prefill(self, tokens: list[int]) -> dict[str, Any]:
@@ -63,12 +50,13 @@ class Session:
         Path(path).write_bytes(ctypes.string_at(row, self._vocab * 4))
         return {"vocab": self._vocab}
 
+    def faults(self) -> dict[str, Any]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {"major": used.ru_majflt, "minor": used.ru_minflt}
+
     def _run(self, tokens: list[int]) -> float:
         array = (api.llama_token * len(tokens))(*tokens)
-        start = time.perf_counter()
-        code = api.llama_decode(self._context, api.llama_batch_get_one(array, len(tokens)))
-        api.llama_synchronize(self._context)
-        seconds = time.perf_counter() - start
+        code, seconds = llama.timed(self._context, api.llama_batch_get_one(array, len(tokens)))
         if code:
             raise SystemExit(f"llama_decode answered {code}")
         return seconds
@@ -87,27 +75,12 @@ def main() -> None:
     parser.add_argument("--ubatch", type=int, default=512)
     parser.add_argument("--mmap", action="store_true", help="leave the weights in the file, as they are")
     options = parser.parse_args()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever llama.cpp prints must not mix with the answers
-    quiet = api.llama_log_callback(lambda level, text, data: None)
-    api.llama_log_set(quiet, ctypes.c_void_p(0))
-    api.llama_backend_init()
-    session = Session(options)
-    print(json.dumps({"version": api.__version__}), file=answers, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        if request["op"] == "prefill":
-            answer = session.prefill(request["tokens"])
-        elif request["op"] == "decode":
-            answer = session.decode(request["steps"])
-        elif request["op"] == "feed":
-            answer = session.feed(request["tokens"])
-        elif request["op"] == "logits":
-            answer = session.logits(request["path"])
-        else:
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            answer = {"major": used.ru_majflt, "minor": used.ru_minflt}
-        print(json.dumps(answer), file=answers, flush=True)
+
+    def start() -> Callable[[dict[str, Any]], dict[str, Any]]:
+        session = Session(options)
+        return lambda request: getattr(session, request.pop("op"))(**request)  # type: ignore[no-any-return]
+
+    llama.serve(start)
 
 
 if __name__ == "__main__":

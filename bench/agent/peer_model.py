@@ -1,33 +1,29 @@
-"""The file that llama.cpp reads for a model of ours: the default model's own weights, or other weights in a model's shape."""
+"""The file that llama.cpp reads for a model of ours: the weights of the default model, or those of the tiny hybrid."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
+import peer_hybrid
 
-BENCH = Path(__file__).parents[1]
-sys.path.insert(0, str(BENCH))
-WORK = BENCH.parent / "build" / "bench"
-SHAPED = "llama.cpp runs other weights of the same shape"
+WORK = Path(__file__).parents[2] / "build" / "bench"
 
 
-def of(model: str, directory: Path, given: Path | None) -> tuple[Path, str] | None:
-    """(GGUF file, what a row must say about it); None when there is nothing to compare with."""
+def of(model: str, directory: Path, given: Path | None) -> Path | None:
+    """The GGUF file with the same weights; None when there is none."""
     if given is not None:
-        return given, ""
+        return given
     manifest = json.loads((directory / "ftw.json").read_text())
     config = json.loads((directory / manifest["config"]).read_text())
     WORK.mkdir(parents=True, exist_ok=True)
     if str(manifest.get("source", "")).startswith("SmolLM2-135M-Instruct") or model == "smollm2-moe":
-        return _once(WORK / "smollm2-moe.gguf", _smollm2), ""
+        return _once(WORK / "smollm2-moe.gguf", _smollm2)
     if config.get("model_type") == "qwen3_5_moe_text" and manifest.get("quality") == "random":
-        return _once(WORK / f"{model}-shape.gguf", lambda path: _shaped(path, config)), SHAPED
+        return _once(WORK / f"{directory.name}.gguf", lambda path: peer_hybrid.write(path, config))
     return None
 
 
@@ -94,25 +90,3 @@ def _smollm2(path: Path) -> None:
 
 def _add(writer: gguf.GGUFWriter, name: str, values: np.ndarray, kind: gguf.GGMLQuantizationType) -> None:
     writer.add_tensor(name, gguf.quants.quantize(values.astype(np.float32), kind), raw_dtype=kind)
-
-
-def _shaped(path: Path, config: dict[str, Any]) -> None:
-    import peer_models
-
-    shape = peer_models.Shape(
-        hybrid=True,
-        hidden=config["hidden_size"],
-        layers=config["num_hidden_layers"],
-        experts=config["num_experts"],
-        top_k=config["num_experts_per_tok"],
-        width=config["moe_intermediate_size"],
-        heads=config["num_attention_heads"],
-        kv_heads=config["num_key_value_heads"],
-        head_dim=config["head_dim"],
-        vocab=config["vocab_size"],
-        k_heads=config["linear_num_key_heads"],
-        v_heads=config["linear_num_value_heads"],
-        state=config["linear_key_head_dim"],
-        conv=config["linear_conv_kernel_dim"],
-    )
-    peer_models.write(path, shape, "bf16")

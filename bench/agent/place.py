@@ -19,13 +19,14 @@ NAMESPACE = ["unshare", "-n", "-p", "--fork", "--kill-child", "--mount-proc"]
 
 
 class Place:
-    """`folder` is empty and ours. `env` is the whole environment of what runs here."""
+    """`folder` is empty and ours. `env` is the whole environment of what runs here. `apart`: without the network of the machine,
+    its loopback included."""
 
-    def __init__(self, folder: Path, models_dir: Path) -> None:
+    def __init__(self, folder: Path, models_dir: Path, apart: bool = True) -> None:
         self.folder = folder
         self.home, self.project, self.tokens = folder / "home", folder / "project", folder / "tokens" / "tokens.jsonl"
         self.home.mkdir()
-        self.namespace = _namespace()
+        self.namespace = apart and _namespace()
         self.env = {
             "HOME": str(self.home),
             "FT_HOME": str(folder / "ft"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,17 +10,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-BUILT = HERE.parents[1] / "build" / "peer" / "bin" / "python"
-NO_PEER = "no llama.cpp here: `make peer` builds one, --peer-python or FT_BENCH_PEER names one"
 NOTE = "llama.cpp computes the same prompts and decodes the same tokens, its own prefix cache at work, without HTTP and sampling"
-
-
-def find_peer(given: Path | None) -> Path | None:
-    """The Python that runs llama.cpp, or None when there is none."""
-    if given is not None:
-        return None if str(given) == "none" else given
-    named = os.environ.get("FT_BENCH_PEER")
-    return Path(named) if named else BUILT if BUILT.exists() else None
 
 
 def read(path: Path, ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -31,8 +20,8 @@ def read(path: Path, ids: Sequence[str]) -> list[dict[str, Any]]:
     return sorted((line for line in lines if line["id"] in wanted and line["output"]), key=lambda line: line["started"])
 
 
-def run(python: Path, model: Path, requests: Sequence[dict[str, Any]], threads: int) -> dict[str, float]:
-    """{seconds, decode (tokens per second), prefill_s, decode_s, cached} of all requests, one after another."""
+def run(python: Path, model: Path, requests: Sequence[dict[str, Any]], threads: int) -> dict[str, dict[str, Any]]:
+    """What llama.cpp needed for each request, by its id: {cached, prefill_s, decode_s, decoded}. One after another."""
     longest = max(len(r["prompt"]) + len(r["output"]) for r in requests)
     context = (2 * longest + 8192) // 256 * 256
     command = [
@@ -47,21 +36,13 @@ def run(python: Path, model: Path, requests: Sequence[dict[str, Any]], threads: 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         _answer(process)
-        made = []
+        made = {}
         for request in requests:
             process.stdin.write(json.dumps({"prompt": request["prompt"], "output": request["output"]}) + "\n")
             process.stdin.flush()
-            made.append(_answer(process))
+            made[request["id"]] = _answer(process) | {"decoded": len(request["output"]) - 1}
         process.stdin.close()
-    decoded = sum(len(r["output"]) - 1 for r in requests)
-    prefill_s, decode_s = (sum(m[key] for m in made) for key in ("prefill_s", "decode_s"))
-    return {
-        "seconds": prefill_s + decode_s,
-        "decode": decoded / decode_s if decode_s else 0.0,
-        "prefill_s": prefill_s,
-        "decode_s": decode_s,
-        "cached": sum(m["cached"] for m in made),
-    }
+    return made
 
 
 def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:

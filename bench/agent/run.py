@@ -15,9 +15,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import peer_model
 import replay
 import session_figures
+import sides
 import workloads
 from place import FT, Place
 from workloads import Workload
@@ -85,7 +87,7 @@ def measure(workload: Workload, options: argparse.Namespace, first: dict[str, fl
     with tempfile.TemporaryDirectory(prefix=f"ft-{workload.name}-") as temporary:
         folder = options.keep_work / workload.name if options.keep_work else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        place = Place(folder, options.models_dir)
+        place = Place(folder, options.models_dir, apart=not options.server)
         place.repository(workload.repository)
         workload.write_texts(place.project)
         place.env.update(workload.env)
@@ -97,9 +99,8 @@ def measure(workload: Workload, options: argparse.Namespace, first: dict[str, fl
         verify(workload, options, place, records)
         notes: list[str] = []
         peer = compare(workload, options, place, records, notes)
-    rate = session_figures.decode_rate(session_figures.main_line(records))
     if workload.name == "w1":
-        first |= {"ours": rate or 0.0, "theirs": (peer or {}).get("decode", 0.0)}
+        first |= session_figures.decode_rates(records, peer)
     more = {"model": options.model, "agent": workload.agent, "scripted": not options.unscripted}
     labels = _labels(options, place)
     if labels:
@@ -158,25 +159,26 @@ def verify(workload: Workload, options: argparse.Namespace, place: Place, record
 
 def compare(
     workload: Workload, options: argparse.Namespace, place: Place, records: list[dict[str, Any]], notes: list[str]
-) -> dict[str, float] | None:
-    """llama.cpp's figures on the same tokens; adds what rows must say to `notes`."""
+) -> session_figures.Peer:
+    """What llama.cpp needed for the same tokens, by request; adds what rows must say to `notes`."""
     if options.quick or options.server:
         notes.append("not compared with llama.cpp")
-        return None
-    python = replay.find_peer(options.peer_python)
+        return {}
+    python = sides.find_peer(options.peer_python)
     if python is None:
-        notes.append(replay.NO_PEER)
-        return None
+        notes.append(sides.NO_PEER)
+        return {}
     found = peer_model.of(options.model, _directory(options), options.peer_gguf)
     if found is None:
         notes.append("not compared with llama.cpp: --peer-gguf names the same weights for it")
-        return None
+        return {}
     requests = replay.read(place.tokens, [r["id"] for r in session_figures.done(records)])
-    made = replay.run(python, found[0], requests, options.threads)
-    notes += [replay.NOTE, *([found[1]] if found[1] else [])]
+    made = replay.run(python, found, requests, options.threads)
+    notes.append(replay.NOTE)
     if workload.name == "w3":
         notes.append("one request after another in llama.cpp")
-    replay.note(f"llama.cpp: {json.dumps({key: round(value, 3) for key, value in made.items()})}")
+    totals = {key: round(sum(each[key] for each in made.values()), 3) for key in ("prefill_s", "decode_s", "cached")}
+    replay.note(f"llama.cpp: {json.dumps(totals)}")
     return made
 
 
@@ -187,7 +189,7 @@ def _labels(options: argparse.Namespace, place: Place) -> list[str]:
     labels = [WIRING] if random and not options.server else []
     if options.server:
         labels.append(f"measured server: {options.server}")
-    if not place.namespace:
+    if not place.namespace and not options.server:
         labels.append("not cut off from the network")
     if os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1):
         labels.append("machine was busy")

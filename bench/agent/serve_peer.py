@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
-import os
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import llama_cpp as api
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import llama
 
 SIMILAR = 0.1  # share of a prompt that a slot must have to be chosen for it
 BEFORE_END = 4  # tokens between the last kept state and the end of the prompt
@@ -41,19 +44,11 @@ class Slot:
 
 class Server:
     def __init__(self, options: argparse.Namespace) -> None:
-        model = api.llama_model_default_params()
-        self._model = api.llama_model_load_from_file(options.model.encode(), model)
-        if not self._model:
-            raise SystemExit(f"llama.cpp cannot load {options.model}")
-        context = api.llama_context_default_params()
         self.ubatch = 512
-        context.n_ctx, context.n_batch, context.n_ubatch = options.context, options.batch, self.ubatch
-        context.n_seq_max, context.kv_unified = options.slots, True
-        context.n_threads = context.n_threads_batch = options.threads
-        context.no_perf = True
-        self._context = api.llama_init_from_model(self._model, context)
-        if not self._context:
-            raise SystemExit(f"llama.cpp cannot make a context of {options.context} tokens")
+        self._model = llama.load(options.model)
+        self._context = llama.context(
+            self._model, options.context, options.threads, options.batch, self.ubatch, options.slots
+        )
         self._memory = api.llama_get_memory(self._context)
         self._batch, self._size = api.llama_batch_init(options.batch, 0, 1), options.batch
         self._slots = [Slot(number) for number in range(options.slots)]
@@ -119,12 +114,11 @@ class Server:
                 self._batch.n_seq_id[i], self._batch.seq_id[i][0] = 1, slot.number
                 self._batch.logits[i] = i == len(part) - 1
             self._batch.n_tokens = len(part)
-            begin = time.perf_counter()
-            code = api.llama_decode(self._context, self._batch)
+            code, spent = llama.timed(self._context, self._batch)
+            seconds += spent
             while code == 1 and self._forget(slot):
-                code = api.llama_decode(self._context, self._batch)
-            api.llama_synchronize(self._context)
-            seconds += time.perf_counter() - begin
+                code, spent = llama.timed(self._context, self._batch)
+                seconds += spent
             if code:
                 raise SystemExit(f"llama_decode answered {code}")
             slot.tokens = slot.tokens + part
@@ -149,16 +143,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--slots", type=int, default=4)
     options = parser.parse_args()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    quiet = api.llama_log_callback(lambda level, text, data: None)
-    api.llama_log_set(quiet, ctypes.c_void_p(0))
-    api.llama_backend_init()
-    server = Server(options)
-    print(json.dumps({"version": api.__version__}), file=answers, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        print(json.dumps(server.serve(request["prompt"], request["output"])), file=answers, flush=True)
+
+    def start() -> Callable[[dict[str, Any]], dict[str, Any]]:
+        server = Server(options)
+        return lambda request: server.serve(request["prompt"], request["output"])
+
+    llama.serve(start)
 
 
 if __name__ == "__main__":

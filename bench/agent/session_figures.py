@@ -8,6 +8,7 @@ from typing import Any
 from engine.bench.rows import Row, row
 
 Record = dict[str, Any]
+Peer = dict[str, dict[str, Any]]  # what llama.cpp needed for a request, by its id
 ALIKE = 0.15  # new tokens of two requests that count as equal
 LEAST_OUTPUT = 8  # fewer tokens say nothing about a rate
 ENOUGH_TOKENS = 48
@@ -33,13 +34,22 @@ def busy_s(records: Sequence[Record]) -> float:
     return total
 
 
-def decode_rate(records: Sequence[Record]) -> float | None:
-    """Tokens per second of single sequences, those first that had the machine for themselves."""
-    long = [r for r in records if (r["output_tokens"] or 0) >= LEAST_OUTPUT and r["decode_s"]]
+def decoding(records: Sequence[Record]) -> list[Record]:
+    """The agent's own turns that tell how fast tokens come: those that had the machine for themselves, where they are enough."""
+    long = [r for r in main_line(records) if (r["output_tokens"] or 0) >= LEAST_OUTPUT and r["decode_s"]]
     alone = [r for r in long if not any(_overlap(r, other) for other in records if other is not r)]
-    chosen = alone if sum(r["output_tokens"] for r in alone) >= ENOUGH_TOKENS else long
-    seconds = sum(r["decode_s"] for r in chosen)
-    return sum(r["output_tokens"] - 1 for r in chosen) / seconds if seconds else None
+    return alone if sum(r["output_tokens"] for r in alone) >= ENOUGH_TOKENS else long
+
+
+def decode_rates(records: Sequence[Record], peer: Peer) -> dict[str, float]:
+    """{ours, theirs}, tokens per second in those turns; what is not known is left out."""
+    turns = decoding(records)
+    theirs = [peer[r["id"]] for r in turns if r["id"] in peer]
+    sides = {
+        "ours": (sum(r["output_tokens"] - 1 for r in turns), sum(r["decode_s"] for r in turns)),
+        "theirs": (sum(each["decoded"] for each in theirs), sum(each["decode_s"] for each in theirs)),
+    }
+    return {side: tokens / seconds for side, (tokens, seconds) in sides.items() if tokens and seconds}
 
 
 def _overlap(one: Record, other: Record) -> bool:
@@ -48,13 +58,14 @@ def _overlap(one: Record, other: Record) -> bool:
 
 
 def new(record: Record) -> int:
-    """Tokens that this request computed."""
-    return int(record["prompt_tokens"] - record["cached_tokens"])
+    """Tokens that this request computed; -1 where a foreign server does not tell."""
+    cached = record["cached_tokens"]
+    return -1 if cached is None else int(record["prompt_tokens"] - cached)
 
 
 def growth(turns: Sequence[Record]) -> tuple[Record, Record] | None:
     """The second request and the last one that had as much to compute; None where there is no such pair."""
-    if len(turns) < 3:
+    if len(turns) < 3 or new(turns[1]) < 0:
         return None
     second = turns[1]
     for last in reversed(turns[2:]):
@@ -77,27 +88,25 @@ def forecast_errors(records: Sequence[Record]) -> list[float]:
 def rows(
     name: str,
     records: Sequence[Record],
-    peer: dict[str, float] | None,
+    peer: Peer,
     first: dict[str, float],
     more: dict[str, Any],
 ) -> list[Row]:
-    """`peer` is llama.cpp's {seconds, decode} on the same tokens; `first` holds W1's {ours, theirs} decode rates; `more` are fields
-    of every row."""
-    answered, turns = done(records), main_line(records)
-    peer = peer or {}
+    """`first` holds W1's decode rates, `more` are fields of every row."""
+    answered, turns, rates = done(records), main_line(records), decode_rates(records, peer)
 
     def made(figure: str, unit: str, values: Sequence[float], baselines: Sequence[float] = (), **fields: Any) -> Row:
         return row(f"agent.{name}.{figure}", unit, values, baselines, **{**more, **fields})
 
     out: list[Row] = []
-    rate = decode_rate(turns)
-    if rate:
-        out.append(made("decode", "tokens/s", [rate], [peer["decode"]] if peer.get("decode") else []))
-        if name != "w1" and first.get("ours"):
+    if "ours" in rates:
+        out.append(made("decode", "tokens/s", [rates["ours"]], [rates["theirs"]] if "theirs" in rates else []))
+        if name != "w1" and "ours" in first:
             theirs = ""
-            if peer.get("decode") and first.get("theirs"):
-                theirs = f"llama.cpp keeps {peer['decode'] / first['theirs']:.2f}"
-            out.append(made("decode_kept", "tokens/s", [rate], [first["ours"]], **_noted(more, "baseline: W1", theirs)))
+            if "theirs" in rates and "theirs" in first:
+                theirs = f"llama.cpp keeps {rates['theirs'] / first['theirs']:.2f}"
+            note = _noted(more, "baseline: W1", theirs)
+            out.append(made("decode_kept", "tokens/s", [rates["ours"]], [first["ours"]], **note))
     prefills = [r for r in answered if r["prefill_s"] and new(r) >= 64]
     if prefills:
         out.append(made("prefill", "tokens/s", [sum(map(new, prefills)) / sum(r["prefill_s"] for r in prefills)]))
@@ -113,12 +122,19 @@ def rows(
     pair = growth(turns)
     if pair is not None:
         told = f"new tokens {new(pair[1])} after {new(pair[0])}, depth {pair[1]['prompt_tokens']:,} after {pair[0]['prompt_tokens']:,}"
-        out.append(made("ttft_growth", "s", [pair[1]["ttft_s"]], [pair[0]["ttft_s"]], **_noted(more, told)))
+        theirs = ""
+        if all(r["id"] in peer for r in pair):
+            theirs = f"llama.cpp's prefill grows {peer[pair[1]['id']]['prefill_s'] / peer[pair[0]['id']]['prefill_s']:.2f} times"
+        note = _noted(more, told, theirs)
+        out.append(made("ttft_growth", "s", [pair[1]["ttft_s"]], [pair[0]["ttft_s"]], **note))
     prompt = sum(r["prompt_tokens"] for r in answered)
     for figure in ("cached", "replayed"):
-        out.append(made(figure, "tokens", [sum(r[f"{figure}_tokens"] or 0 for r in answered)], [prompt]))
+        counts = [r[f"{figure}_tokens"] for r in answered]
+        if None not in counts:
+            out.append(made(figure, "tokens", [sum(counts)], [prompt]))
     out.append(made("retries", "requests", [sum(bool(r.get("retried", r["resent"])) for r in records)]))
-    out.append(made("wall", "s", [busy_s(answered)], [peer["seconds"]] if peer.get("seconds") else []))
+    theirs_s = sum(each["prefill_s"] + each["decode_s"] for each in peer.values())
+    out.append(made("wall", "s", [busy_s(answered)], [theirs_s] if peer else []))
     errors = forecast_errors(answered)
     if errors:
         p90 = quantile(errors, 0.9)

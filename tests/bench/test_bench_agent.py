@@ -51,9 +51,12 @@ def test_rates_come_from_turns_that_had_the_machine_for_themselves() -> None:
 
     beside = record(0, 2, output_tokens=61, decode_s=6.0)
     alone = record(10, 2, output_tokens=61, decode_s=2.0)
-    assert figures.decode_rate([beside, record(1, 2, output_tokens=2), alone]) == 30.0
-    assert figures.decode_rate([beside, record(1, 2, output_tokens=61, decode_s=6.0)]) == 10.0  # none was alone
-    assert figures.decode_rate([record(0, output_tokens=3)]) is None
+    title = record(1, 2, output_tokens=5, side=True, kind="title")
+    peer = {"r0": {"decoded": 60, "decode_s": 3.0}, "r10": {"decoded": 60, "decode_s": 1.5}}
+    assert figures.decode_rates([beside, title, alone], peer) == {"ours": 30.0, "theirs": 40.0}
+    nobody = [beside, record(1, 2, output_tokens=61, decode_s=6.0)]
+    assert figures.decode_rates(nobody, {}) == {"ours": 10.0}  # none was alone
+    assert figures.decode_rates([record(0, output_tokens=3)], peer) == {}
 
 
 def test_growth_compares_like_with_like() -> None:
@@ -73,7 +76,9 @@ def test_rows_say_everything_once() -> None:
         record(60, cached_tokens=700, harness_parent="sub", ttft_s=2.0),
         record(70, end="error", resent=True, ttft_s=None),
     ]  # fmt: skip
-    peer, first = {"seconds": 12.0, "decode": 50.0}, {"ours": 80.0, "theirs": 100.0}
+    seconds = {"prefill_s": 0.4, "decode_s": 0.78, "decoded": 39, "cached": 0}
+    peer = {r["id"]: {**seconds, "prefill_s": 0.4 + 0.2 * (i == 4)} for i, r in enumerate(records[:6])}
+    first = {"ours": 80.0, "theirs": 100.0}
     made = figures.rows("w3", records, peer, first, {"model": "m", "agent": "claude", "scripted": True})
     assert all(set(row) >= FIELDS and row["name"].startswith("agent.w3.") for row in made)
     rows = by_name(made)
@@ -83,16 +88,26 @@ def test_rows_say_everything_once() -> None:
     assert rows["decode_kept"]["ratio"] == 0.975 and "llama.cpp keeps 0.50" in rows["decode_kept"]["note"]
     assert (rows["ttft_max"]["value"], rows["ttft_max"]["baseline"]) == (2.0, 300.0)
     assert rows["ttft_growth"]["ratio"] == pytest.approx(0.9 / 0.7, abs=1e-3)
+    assert "llama.cpp's prefill grows 1.50 times" in rows["ttft_growth"]["note"]
     assert (rows["cached"]["value"], rows["cached"]["baseline"]) == (4400, 6000)
-    assert (rows["wall"]["value"], rows["wall"]["ratio"]) == (6.0, 0.5)
+    assert (rows["wall"]["value"], rows["wall"]["baseline"]) == (6.0, 7.28)
     assert rows["forecast"]["value"] == pytest.approx(0.4 / 0.9, abs=1e-3) and rows["forecast"]["samples"] == 4
 
 
 def test_without_a_peer_the_column_is_empty() -> None:
     import session_figures as figures
 
-    rows = by_name(figures.rows("w1", [record(0, end="stop")], None, {}, {}))
+    rows = by_name(figures.rows("w1", [record(0, end="stop")], {}, {}, {}))
     assert rows["wall"]["ratio"] is None and "decode_kept" not in rows and "ttft_growth" not in rows
+
+
+def test_what_a_foreign_server_does_not_tell_is_left_out() -> None:
+    import session_figures as figures
+
+    records = [record(i, cached_tokens=None, replayed_tokens=None) for i in range(4)]
+    rows = by_name(figures.rows("w2", records, {}, {}, {}))
+    assert not {"cached", "replayed", "prefill", "ttft_growth"} & set(rows)
+    assert rows["decode"]["value"] == 20 and rows["turns"]["value"] == 4
 
 
 @pytest.mark.parametrize("name", ["w2", "w3"])
@@ -189,28 +204,56 @@ def test_recorded_requests_come_in_their_order(tmp_path: Path) -> None:
     assert [line["id"] for line in replay.read(path, ["a", "b", "c"])] == ["a", "b"]
 
 
+def peer_python() -> Path:
+    import sides
+
+    python = sides.find_peer(None)
+    if python is None or not python.exists():
+        pytest.skip(sides.NO_PEER)
+    return python
+
+
 @pytest.mark.parametrize("shape", ["tiny-a", "tiny-b"])
 def test_llama_cpp_keeps_what_its_server_would(shape: str, tmp_path: Path) -> None:
     """Appending, forking and a second conversation, with attention only and with recurrent layers."""
     import peer_models
     import replay
 
-    python = replay.find_peer(None)
-    if python is None or not python.exists():
-        pytest.skip(replay.NO_PEER)
+    python = peer_python()
     path = tmp_path / "model.gguf"
     peer_models.write(path, peer_models.SHAPES[shape], "bf16")
     base = [3 + i % 200 for i in range(700)]
     asks = [
-        {"prompt": base, "output": [5, 6, 7]},
-        {"prompt": [*base, 5, 6, 9, 9, 9], "output": [5, 6]},  # goes on, but for the last token
-        {"prompt": [250 - i % 200 for i in range(300)], "output": [1, 2]},  # another conversation
-        {"prompt": [*base[:650], 8, 8, 8], "output": [4, 4]},  # a fork
+        {"id": "a", "prompt": base, "output": [5, 6, 7]},
+        {"id": "b", "prompt": [*base, 5, 6, 9, 9, 9], "output": [5, 6]},  # goes on, but for the last token
+        {"id": "c", "prompt": [250 - i % 200 for i in range(300)], "output": [1, 2]},  # another conversation
+        {"id": "d", "prompt": [*base[:650], 8, 8, 8], "output": [4, 4]},  # a fork
     ]
     made = replay.run(python, path, asks, threads=2)
-    assert made["decode"] > 0 and made["seconds"] == pytest.approx(made["prefill_s"] + made["decode_s"])
+    assert list(made) == list("abcd") and [each["decoded"] for each in made.values()] == [2, 1, 1, 1]
+    assert all(each["decode_s"] > 0 and each["prefill_s"] > 0 for each in made.values())
     # attention is cut anywhere; recurrent layers go back to a kept state: 516 tokens before the end of 700
-    assert made["cached"] == {"tiny-a": 702 + 650, "tiny-b": 702 + 184}[shape]
+    assert [each["cached"] for each in made.values()] == [0, 702, 0, {"tiny-a": 650, "tiny-b": 184}[shape]]
+
+
+def test_llama_cpp_runs_the_very_weights_of_the_tiny_hybrid(models_dir: Path, tmp_path: Path) -> None:
+    """The same next token's distribution from both engines."""
+    import numpy as np
+    import peer_hybrid
+    import sides
+
+    python, directory = peer_python(), models_dir / "tiny-hybrid"
+    gguf, tokens = tmp_path / "tiny.gguf", [300 + 37 * i % 40_000 for i in range(90)]
+    peer_hybrid.write(gguf, json.loads((directory / "config.json").read_text()))
+    with sides.llama(python, gguf, 2, 256) as side:
+        side.prefill(tokens)
+        side.logits(tmp_path / "theirs")
+    with sides.ours(directory, 2, 256, "--activations", "f32") as side:
+        vocab = side.ask({"op": "score", "tokens": tokens, "path": str(tmp_path / "ours")})["vocab"]
+    ours = np.fromfile(tmp_path / "ours", np.float32).reshape(len(tokens), vocab)[-1]
+    theirs = np.fromfile(tmp_path / "theirs", np.float32)
+    assert theirs.argmax() == ours.argmax()
+    assert np.abs(ours - theirs).max() < 0.01 * np.abs(ours).max()  # its keys and values are 16 bits wide
 
 
 def bench(tmp_path: Path, models_dir: Path, *arguments: str, timeout_s: float) -> dict[str, dict[str, Any]]:
