@@ -31,7 +31,7 @@ from engine.scheduler.loop import Limits, Scheduler
 from engine.scheduler.report import snapshot
 from engine.scheduler.request import MatcherFactory
 from engine.scheduler.step import Runner
-from engine.scheduler.throttle import Throttled
+from engine.scheduler.throttle import Throttled, chunk_of
 
 log = logging.getLogger(__name__)
 
@@ -149,12 +149,13 @@ class Worker:
         if store is not None:
             cache = RadixCache(pools.pages, pools.page_tokens, True, store.drop, store.protected)
         throttle = self._config.throttle_tokens_per_s
+        chunk_tokens = chunk_of(plan.chunk_tokens, throttle) if throttle else plan.chunk_tokens
         scheduler = Scheduler(
             Throttled(engine.runner, throttle) if throttle else engine.runner,
             pools,
             cache,
             store,
-            Limits(plan.window_tokens, engine.vocab_size, plan.max_running, plan.chunk_tokens),
+            Limits(plan.window_tokens, engine.vocab_size, plan.max_running, chunk_tokens),
             self._link.send,
             engine.matcher,
             engine.expert_counts,

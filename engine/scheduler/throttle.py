@@ -8,6 +8,13 @@ from collections.abc import Callable, Set
 from engine.scheduler.step import Runner, Sampled, Slice
 
 _LOOK_S = 0.02  # how often a step that is held back asks whom to drop
+_LEAST_TOKENS = 16
+
+
+def chunk_of(chunk_tokens: int, tokens_per_s: float) -> int:
+    """Tokens of a chunk that is held back for about a second at most: who waits without computing looks like a process that is
+    stuck, but for the messages at the end of each step."""
+    return min(chunk_tokens, max(_LEAST_TOKENS, int(tokens_per_s)))
 
 
 class Throttled:

@@ -2,7 +2,7 @@
 
 from engine.protocol import Sampling
 from engine.scheduler.step import SampleSpec, Slice
-from engine.scheduler.throttle import Throttled
+from engine.scheduler.throttle import Throttled, chunk_of
 
 
 class Inner:
@@ -63,3 +63,8 @@ def test_the_scheduler_serves_the_same_over_it(bench):
     reply, usage = b.ask([1, 2, 3] * 20)
     assert usage["output"] == len(reply) == 4
     assert clock.now >= 0.6
+
+
+def test_no_step_is_held_back_for_long():
+    assert [chunk_of(512, rate) for rate in (5, 22.5, 100, 512, 5000)] == [16, 22, 100, 512, 512]
+    assert chunk_of(64, 100) == 64
