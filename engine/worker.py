@@ -10,15 +10,17 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.cache.checkpoints import CheckpointStore
 from engine.cache.hibernate import Disk
 from engine.cache.radix import RadixCache
+from engine.device.foreign import watch
 from engine.errors import DoesNotFit, FtError
+from engine.experts.audit import ExpertsDamaged
 from engine.memory.amounts import parse_bytes, parse_tokens
 from engine.memory.hardware import physical_cores
 from engine.memory.options import ACTIVATIONS, Options
@@ -27,11 +29,17 @@ from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES, plan_model
 from engine.memory.pools import Pools
 from engine.memory.presets import NAMES as PRESETS
 from engine.protocol import VERSION, Decoder, encode
+from engine.scheduler.balancing import Balancing
 from engine.scheduler.loop import Limits, Scheduler
+from engine.scheduler.orders import Orders
 from engine.scheduler.report import snapshot
 from engine.scheduler.request import MatcherFactory
+from engine.scheduler.sharing import Experts, process_memory, share_out
 from engine.scheduler.step import Runner
 from engine.scheduler.throttle import Throttled, chunk_of
+
+if TYPE_CHECKING:
+    from engine.experts.executor import Executor
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +69,8 @@ Event = Callable[[str, dict[str, object]], None]
 @dataclass(frozen=True, slots=True)
 class Engine:
     """A loaded model as the loop needs it. `expert_counts` returns (hits, misses) so far, `report` what else there is to
-    say about how it runs; `listen` is given where to tell of things that happen (a kind, and its fields)."""
+    say about how it runs; `listen` is given where to tell of things that happen (a kind, and its fields); `experts` are those
+    with slots that may change hands, `give_back` gets slabs whose memory the system may have."""
 
     pools: Pools
     runner: Runner
@@ -70,6 +79,8 @@ class Engine:
     expert_counts: Callable[[], tuple[int, int]]
     report: Callable[[], dict[str, Any]] = dict
     listen: Callable[[Event], None] = lambda event: None
+    experts: Experts = field(default_factory=Experts)
+    give_back: Callable[[Sequence[int]], None] = lambda slabs: None
 
 
 Progress = Callable[[str, int, int], None]
@@ -122,6 +133,8 @@ class Worker:
         self._greeted = threading.Event()
         self._stats_asked: deque[int] = deque()
         self._report: Callable[[], dict[str, Any]] = lambda: {}
+        self._memory: Balancing | None = None
+        self._orders: Orders | None = None
 
     def run(self, load: Load) -> int:
         """Returns the exit code: 0 after a shutdown, 5 when the model could not be made ready."""
@@ -137,8 +150,14 @@ class Worker:
             self._greeted.wait(GREETING_S)  # closing a socket with unread bytes would discard the message just sent
             return EXIT_NOT_READY
         scheduler = self._assemble(plan, engine)
-        self._state("ready", window=plan.window_tokens, kv_tokens=plan.kv_tokens)
-        scheduler.run(self._other)
+        self._ready()
+        try:
+            scheduler.run(self._other)
+        except ExpertsDamaged as error:
+            log.error("serving stops: %s", error)
+            scheduler.fail(error)
+            self._state("failed", code=error.code, message=error.message, hint=error.hint)
+            return EXIT_NOT_READY
         return 0
 
     def _assemble(self, plan: Plan, engine: Engine) -> Scheduler:
@@ -161,6 +180,31 @@ class Worker:
             engine.expert_counts,
             self._answer_stats,
             disk=open_disk(self._config, plan, engine.report().get("activations", "f32")),
+            balancing=share_out(
+                plan,
+                self._config.settings,
+                engine.experts,
+                engine.runner,
+                pools,
+                cache,
+                store,
+                self._event,
+                watch(plan.device),
+                engine.give_back,
+            ),
+        )
+        memory = scheduler.memory
+        assert memory is not None
+        self._memory = memory
+        memory.changed.append(self._ready)
+        self._orders = Orders(
+            plan,
+            pools,
+            memory,
+            self._link.send,
+            lambda: scheduler.running,
+            lambda: process_memory(engine.report()),
+            engine.experts.resident,
         )
         asked = {**asdict(self._config.options), "threads": self._config.threads}
 
@@ -191,6 +235,8 @@ class Worker:
             self._scheduler.stop(float(message["drain_s"]))
         if message["t"] == "forget" and self._scheduler is not None and self._scheduler.hibernation is not None:
             self._scheduler.hibernation.forget(str(message["session"]))
+        if message["t"] == "memory" and self._orders is not None:
+            self._orders.handle(message)
         self._answer_stats()
 
     def _answer_stats(self) -> None:
@@ -202,6 +248,11 @@ class Worker:
 
     def _progress(self, phase: str, done: int, total: int) -> None:
         self._state("warming" if phase == "warm-up" else "loading", phase=phase, done=done, total=total)
+
+    def _ready(self) -> None:
+        """Also when memory was shared out anew: how long requests may be is another then."""
+        assert self._memory is not None
+        self._state("ready", window=self._memory.window_tokens, kv_tokens=self._memory.kv_tokens)
 
     def _state(self, state: str, **fields: Any) -> None:
         self._link.send({"t": "state", "state": state, "phase": "", "done": 0, "total": 0, **fields})
@@ -263,7 +314,26 @@ def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
             watch = experts.watch
             watch.changed = lambda: event("experts-slow" if watch.slow else "experts-recovered", watch.report())
 
-    return Engine(loaded.pools, loaded.runner, vocab_size, matcher, expert_counts, report, listen)
+    return Engine(
+        loaded.pools,
+        loaded.runner,
+        vocab_size,
+        matcher,
+        expert_counts,
+        report,
+        listen,
+        movable(experts),
+        loaded.give_back,
+    )
+
+
+def movable(experts: Executor | None) -> Experts:
+    """What of the experts may change hands while they serve: nothing where they are computed in their places."""
+    from engine.experts.tiered import Tiered
+
+    if not isinstance(experts, Tiered):
+        return Experts()
+    return Experts(experts, experts.curve, experts.miss_s, lambda: sum(experts.misses), lambda: experts.resident)
 
 
 def serve(config: WorkerConfig, load: Load = load_engine) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import time
 from dataclasses import dataclass, field
 
@@ -25,6 +26,16 @@ def allocate_arena(n_bytes: int) -> torch.Tensor:
         memory.madvise(mmap.MADV_HUGEPAGE)
     start = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % HUGE_PAGE_BYTES
     return torch.frombuffer(memory, dtype=torch.uint8, count=n_bytes, offset=start)
+
+
+def give_back(memory: torch.Tensor, start: int, size_bytes: int) -> None:
+    """Let the system have the whole pages within these bytes of `memory`, which came from `allocate_arena`. They stay
+    addressable and are zero when touched again. Raises OSError."""
+    first = -(-(memory.data_ptr() + start) // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = (memory.data_ptr() + start + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    libc = ctypes.CDLL(None, use_errno=True)
+    if size > 0 and libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def free_bytes() -> int:

@@ -15,6 +15,7 @@ from engine.device.contract import Device
 from engine.errors import Unsupported
 from engine.experts.audit import Audit
 from engine.experts.bank import Bank
+from engine.experts.curves import Curve
 from engine.experts.fetch import Fetcher, Ticket
 from engine.experts.record import Recorder
 from engine.experts.slots import Admission, SlotTable
@@ -62,6 +63,7 @@ class Tiered:
         self.hits, self.misses = [0] * layers, [0] * layers
         self.filled = self.in_place = 0
         self.record: Recorder | None = None
+        self.curve: Curve | None = None
         self.watch = Watch()
         self.audit: Audit | None = None
         self.least, self.most = top_k, layers * experts
@@ -74,6 +76,8 @@ class Tiered:
         routed, rows = ids.numpy(), x.shape[0]
         if self.record is not None:
             self.record.note(layer, routed)
+        if self.curve is not None:
+            self.curve.note(layer, routed)
         self.stream.arrive(layer, rows)
         if self.split is not None or routed.size <= self.table.slots or len(np.unique(routed)) <= self.table.slots:
             out = self._step(layer, x, ids, weights)
@@ -84,6 +88,16 @@ class Tiered:
         for part in (torch.from_numpy(wave) for wave in waves(routed, self.table.slots)):
             out[part] = self._step(layer, x[part], ids[part], weights[part])
         return out
+
+    @property
+    def miss_s(self) -> float:
+        """What filling one expert takes, as far as is known."""
+        return self.fetcher.bytes_per_expert / self.rates.fill.value
+
+    @property
+    def resident(self) -> int:
+        """Experts that lie in slots."""
+        return int(np.count_nonzero(self.table.holder >= 0))
 
     def resize(self, slots: int) -> None:
         """Use `slots` of the leased slots from the next step on; what the others held is forgotten. Call between steps.

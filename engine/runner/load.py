@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import engine.kernels
 from engine import models
-from engine.device.cpu import allocate_arena
+from engine.device.cpu import allocate_arena, give_back
 from engine.experts.executor import Executor
 from engine.kernels.contract import Ops
 from engine.memory.hardware import resident_bytes
@@ -45,11 +47,18 @@ class Loaded:
     pools: Pools
     runner: CpuRunner
     experts: Executor | None
+    arena: torch.Tensor
     tiers: Tiers | None = None
     backend: str = "none"
     activations: str = "f32"
     decision: Decision | None = None
     resident_bytes: int = 0
+
+    def give_back(self, slabs: Sequence[int]) -> None:
+        """Let the system have the memory of slabs that nobody holds. Raises OSError."""
+        size = self.pools.arena.slab_bytes
+        for slab in slabs:
+            give_back(self.arena, slab * size, size)
 
     def report(self) -> dict[str, Any]:
         """How experts are served, and planned against used memory: plain data for statistics."""
@@ -89,9 +98,9 @@ def load(
     experts = (
         None if tiers is None else tiers.make(tiers.candidates()[0] if made.moe_backend == "auto" else made.moe_backend)
     )
-    model = spec.build(Parts(config, weights.dense, ops, experts, made.window_tokens))
+    model = spec.build(Parts(config, weights.dense, ops, experts, _positions(manifest, made, pools)))
     runner = CpuRunner(model, manifest.geometry, arena, pools.pages, pools.states, pools.page_tokens, made.kv_dtype)
-    loaded = Loaded(manifest, made, pools, runner, experts, tiers, made.moe_backend, activations)
+    loaded = Loaded(manifest, made, pools, runner, experts, arena, tiers, made.moe_backend, activations)
     report("warm-up", 0, 1)
     warm_up(loaded)
     if tiers is not None and experts is not None and made.moe_backend == "auto":
@@ -164,6 +173,13 @@ def _read(manifest: Manifest, made: Plan, progress: Callable[[int, int], None]) 
             verify(manifest.directory, progress)
         return Weights(read_dense(manifest, progress), {})
     return read_weights(manifest, progress)
+
+
+def _positions(manifest: Manifest, made: Plan, pools: Pools) -> int:
+    """How long a request may ever get: the model's window, or all of the arena."""
+    window = min(manifest.window_tokens or manifest.geometry.max_window_tokens, manifest.geometry.max_window_tokens)
+    room = pools.arena.slabs * pools.pages.cells.per_slab * pools.page_tokens
+    return max(made.window_tokens, min(window, room))
 
 
 def _activations(ops: Ops, asked: str) -> str:

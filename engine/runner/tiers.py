@@ -14,6 +14,7 @@ from engine.device import choose
 from engine.device.contract import Device
 from engine.experts.audit import Audit, Checksum
 from engine.experts.bank import Bank
+from engine.experts.curves import Curve
 from engine.experts.disk import DiskFetcher
 from engine.experts.executor import Executor, fused, hybrid, in_place, offload
 from engine.experts.profile import Profiles
@@ -61,6 +62,7 @@ class Tiers:
             kind = hybrid if backend == "hybrid" else offload
             made = kind(self.ops, bank, device, self.slots, self.top_k, self.profile, self.leased)
         made.ask(self.wanted)
+        made.curve = Curve(self.layers, self.experts)
         made.audit = Audit(made.table, self.slots, self.shape.stride, self._checksum())
         return made
 

@@ -3,6 +3,7 @@ steps, and its effect is measured and told."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -13,6 +14,8 @@ from engine.memory.split import EXPERTS, KV
 from engine.scheduler.moves import Moved, Mover
 from engine.scheduler.outlook import Outlook
 from engine.scheduler.request import Request
+
+log = logging.getLogger(__name__)
 
 EVERY_STEPS = 64
 LOOK_S = 0.1  # how often the memory of other programs is looked at while something runs,
@@ -46,7 +49,8 @@ class Foreign(Protocol):
 class Balancing:
     """Called from the loop, between steps. `pins` are slabs set by hand, `kv_pin` and `slots_pin` what was asked for.
 
-    `auto`: the balancer may move what nobody set by hand. `event` is told of every move.
+    `auto`: the balancer may move what nobody set by hand. `event` is told of every move. `planned_tokens` of KV are what the
+    split at the start is for.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Balancing:
         auto: bool = True,
         kv_pin: int | None = None,
         slots_pin: int | None = None,
+        planned_tokens: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.mover, self.outlook, self.balancer = mover, outlook, balancer or Balancer()
@@ -68,9 +73,10 @@ class Balancing:
         self.auto = auto
         self.kv_pin, self.slots_pin = kv_pin, slots_pin
         self.spare: Spare | None = None
-        self.changed: Callable[[], None] = lambda: None  # called when the split has changed
+        self.changed: list[Callable[[], None]] = []  # called when the split has changed
         self.arrived: Callable[[Moved], None] = lambda moved: None  # called at the end of a move, and when it must wait
         self._event, self._foreign, self._clock = event, foreign, clock
+        self._planned_tokens = planned_tokens  # of the split at the start, whose last slab may have room for some more
         self._proposal: Proposal | None = None  # of the move under way
         self._measuring: tuple[Proposal, Moved, float | None] | None = None
         self._steps = 0
@@ -82,15 +88,18 @@ class Balancing:
     @property
     def kv_tokens(self) -> int:
         """Tokens over all sessions: as asked where that was by hand."""
-        room = self.outlook.kv_tokens(self.mover.split.kv_slabs)
+        slabs = self.mover.split.kv_slabs
+        room = self.outlook.kv_tokens(slabs)
+        if slabs == self.start.kv_slabs and self._planned_tokens is not None:
+            room = self._planned_tokens
         return room if self.kv_pin is None else min(room, self.kv_pin)
 
     @property
     def window_tokens(self) -> int:
         """The longest request that fits now or after a move."""
-        tokens = self.kv_pin
-        if tokens is None:
-            tokens = self.outlook.kv_tokens(self._most_kv() if self.auto else self.mover.split.kv_slabs)
+        tokens = self.kv_tokens
+        if self.kv_pin is None and self.auto and (most := self._most_kv()) > self.mover.split.kv_slabs:
+            tokens = self.outlook.kv_tokens(most)
         return min(self.outlook.window_tokens, tokens)
 
     def pins(self) -> dict[str, int]:
@@ -184,6 +193,11 @@ class Balancing:
         self.mover.ask(slots)
         self._steps = EVERY_STEPS
 
+    def tell_changed(self) -> None:
+        """What requests may use is another now."""
+        for tell in self.changed:
+            tell()
+
     def stepped(self, decodes: int, prefilled: int, seconds: float) -> None:
         """A step is over; see Outlook.stepped."""
         self.outlook.stepped(decodes, prefilled, seconds)
@@ -219,7 +233,11 @@ class Balancing:
     def _begin(self, proposal: Proposal) -> None:
         self._measured()
         before = self.outlook.mark()
-        self.mover.begin(proposal.split)
+        try:
+            self.mover.begin(proposal.split)
+        except ValueError as failure:
+            log.warning("a move was refused: %s", failure)
+            return
         self.lent = proposal.lent
         self._proposal = proposal
         self._rate_before = before
@@ -270,4 +288,4 @@ class Balancing:
     def _tell(self, moved: Moved, reason: str) -> None:
         if moved.before != moved.after or moved.complete:
             self._event("moved", {"reason": reason, **moved.to_json()})
-            self.changed()
+            self.tell_changed()

@@ -88,7 +88,7 @@ class Scheduler:
         if self.memory is not None:
             self._roster.more_pages = self.memory.make_room
             self._residency.press = self.memory.press
-            self.memory.changed = self._resized
+            self.memory.changed.append(self._resized)
             self._resized()
         self._matcher = matcher
         self._between_layers = between_layers
@@ -134,6 +134,11 @@ class Scheduler:
         if self.hibernation is not None:
             self.hibernation.flush(max(self._stop_at, self._clock() + FLUSH_S))
             self.hibernation.close()
+
+    def fail(self, error: FtError) -> None:
+        """Every request gets this error; nothing more will be computed."""
+        for request in list(self._by_rid.values()):
+            self._fail_request(request, error, intact=False)
 
     def stop(self, drain_s: float) -> None:
         """Make `run` return once nothing is left to do, or after `drain_s`; what is left then gets an error."""

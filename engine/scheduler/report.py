@@ -70,8 +70,8 @@ def snapshot(
         "plan": {"tenants": plan.tenants, "total_bytes": plan.total_bytes, "available_bytes": plan.available_bytes},
         "settings": {
             "preset": plan.preset,
-            "window_tokens": plan.window_tokens,
-            "kv_tokens": plan.kv_tokens,
+            "window_tokens": scheduler.limits.window_tokens,
+            "kv_tokens": plan.kv_tokens if scheduler.memory is None else scheduler.memory.kv_tokens,
             "kv_dtype": plan.kv_dtype,
             "moe_backend": run.get("backend", plan.moe_backend),
             "moe_slots": slots or NOT_USED,
