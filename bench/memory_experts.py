@@ -17,13 +17,12 @@ Step = list[tuple[int, np.ndarray]]
 
 
 class Experts:
-    """`capacity` slots exist, `leased` of them at first. What is routed is told to `curve`, if there is one. A stand-in for
-    an executor in moves: see scheduler.moves.ExpertSlots."""
+    """`capacity` slots exist, `leased` of them at first. `curve` is told what is routed. See engine.bench.memory.play.Experts."""
 
-    def __init__(self, stream: Stream, capacity: int, leased: Sequence[int], curve: Curve | None = None) -> None:
+    def __init__(self, stream: Stream, capacity: int, leased: Sequence[int]) -> None:
         self.least, self.most = stream.top_k, stream.layers * stream.experts
-        self.curve = curve
-        self.misses: list[int] = []  # of each decode step so far
+        self.curve = Curve(stream.layers, stream.experts)
+        self.missed = 0
         self._table = SlotTable(stream.layers, stream.experts, capacity)
         tenancy = Tenancy(self._table, self.least, leased)
         self.worth, self.offer, self.withdraw, self.ask = tenancy.worth, tenancy.add, tenancy.remove, tenancy.ask
@@ -34,19 +33,13 @@ class Experts:
         for step in self._steps:
             missed = 0
             for layer, ids in step:
-                if self.curve is not None:
-                    self.curve.note(layer, ids)
+                self.curve.note(layer, ids)
                 for rows in cut(ids, self._table.slots):
                     missed += self._table.admit(layer, rows).misses
             if len(step[0][1]) <= DECODE_ROWS:
-                self.misses.append(missed)
+                self.missed += missed
                 return missed
         raise ValueError("the recording has no decode step")
-
-    def expected(self, slots: int) -> float:
-        """Misses of a step with so many slots."""
-        assert self.curve is not None
-        return self.curve.misses(slots)
 
     def verify(self) -> None:
         """Raises AssertionError when the table contradicts itself."""
@@ -63,6 +56,4 @@ def steps(stream: Stream) -> list[Step]:
 def missed(stream: Stream, slots: int, count: int) -> list[int]:
     """Misses of each of the first `count` decode steps with `slots` slots all the time."""
     experts = Experts(stream, slots, range(slots))
-    while len(experts.misses) < count:
-        experts.step()
-    return experts.misses
+    return [experts.step() for _ in range(count)]

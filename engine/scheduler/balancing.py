@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from engine.memory.balance.view import Proposal, View
@@ -72,6 +73,7 @@ class Balancing:
         self.lent = 0
         self.auto = auto
         self.kv_pin, self.slots_pin = kv_pin, slots_pin
+        self.running: Iterable[Request] = ()
         self.spare: Spare | None = None
         self.changed: list[Callable[[], None]] = []  # called when the split has changed
         self.arrived: Callable[[Moved], None] = lambda moved: None  # called at the end of a move, and when it must wait
@@ -182,7 +184,9 @@ class Balancing:
         self._pressed = True  # until the balancer is asked again
         if KV in self.pins() or self.mover.target is not None:
             return
-        proposal = self.balancer.propose(self.view([], pages + self.mover.held_pages))
+        view = self.view(self.running)
+        held = self.outlook.kv_slabs((self.mover.held_pages + pages) * self.outlook.page_tokens)
+        proposal = self.balancer.propose(replace(view, need_kv=max(view.need_kv, held)))
         if proposal is not None and (more := proposal.split.kv_slabs - self.mover.split.kv_slabs) > 0:
             self.make_room(more * self.outlook.tokens_per_slab // self.outlook.page_tokens)
 

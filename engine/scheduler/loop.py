@@ -88,6 +88,7 @@ class Scheduler:
         if self.memory is not None:
             self._roster.more_pages = self.memory.make_room
             self._residency.press = self.memory.press
+            self.memory.running = self.running
             self.memory.changed.append(self._resized)
             self._resized()
         self._matcher = matcher

@@ -21,7 +21,7 @@ def phase_rows(tier: str, played: Played, turns: Sequence[Turn], best: Clairvoya
     phases = list(pairwise(PHASES))
     ratios = []
     for i, phase in enumerate([*phases, (PHASES[0], PHASES[-1])]):
-        ours = [seconds for at, seconds, _ in played.decoded if phase[0] <= at < phase[1]]
+        ours = [seconds for at, seconds in played.decoded if phase[0] <= at < phase[1]]
         if not ours:
             continue
         slabs, rate = best_static(turns, phase, best, shape)
