@@ -22,11 +22,11 @@ from engine.bench.simulate import PREFILL_PER_S, Machine, Result, simulate
 from engine.bench.toy import language
 from engine.errors import BadRequest
 from engine.prompt.edits.policy import EditPolicy
+from engine.prompt.edits.schema import schema
 
 TOOL_TIMES_S = (0.05, 1.0, 10.0)
 GRID = 64
 Row = dict[str, Any]
-_LAUNCHER_SECTIONS = ("launch", "install", "card")
 
 
 def row(name: str, value: float, unit: str = "tokens", baseline: float | None = None, samples: int = 1) -> Row:
@@ -149,15 +149,16 @@ def trace_rows(
 
 
 def declarations(directory: Path | None) -> list[dict[str, Any]]:
-    """What each `*/harness.toml` below `directory` declares to the engine. Raises BadRequest naming a file that is
-    none."""
+    """What each `*/harness.toml` below `directory` declares to the engine: the sections of the format; others are the
+    launcher's. Raises BadRequest naming a file that is none."""
+    sections = schema("edits/1")["properties"]
     made = []
     for path in sorted(directory.glob("*/harness.toml")) if directory else ():
         try:
             declaration = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadRequest(f"{path} cannot be read as TOML: {error}.") from None
-        made.append({key: value for key, value in declaration.items() if key not in _LAUNCHER_SECTIONS})
+        made.append({key: value for key, value in declaration.items() if key in sections})
     return made
 
 

@@ -16,6 +16,9 @@ AUXILIARY: Sequence[str] = LAUNCH.raw["auxiliary"]
 COPIED: Sequence[str] = LAUNCH.raw["copied"]
 
 
+MODELS = json.dumps({"custom": {"models": {}}}) + "\n"  # Hermes takes it for an hour for what it would have fetched
+
+
 class HermesAdapter:
     name = "hermes"
     title = LAUNCH.title
@@ -41,6 +44,7 @@ class HermesAdapter:
             files=[
                 PlannedFile(own / "config.yaml", config, "the configuration of this launch, with this engine only"),
                 PlannedFile(own / ".update_check", _no_update(context), "no version check over the network"),
+                PlannedFile(own / "models_dev_cache.json", MODELS, "no list of models from the network"),
                 *(
                     PlannedFile(own / name, context.files[str(user / name)], "as in your own folder")
                     for name in COPIED
@@ -71,6 +75,7 @@ def _config(context: LaunchContext) -> dict[str, Any]:
         "auxiliary": {name: aside for name in AUXILIARY},
         "delegation": {**endpoint, "model": context.model},
         "security": {"tirith_enabled": False, "allow_lazy_installs": False},  # nothing is downloaded behind your back
+        "model_catalog": {"enabled": False},
         "lsp": {"install_strategy": "manual"},
     }
 
