@@ -17,6 +17,15 @@ from harnesses.contract import Harness
 
 _PACKAGE = re.compile(r"(@[a-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(\[[\w,-]+\])?")
 _VERSION = re.compile(r"[0-9][\w.+-]*")
+_SOURCES = (
+    "npm_config_registry",
+    "NPM_CONFIG_REGISTRY",
+    "NPM_CONFIG_USERCONFIG",
+    "NPM_CONFIG_CACHE",
+    "npm_config_cache",
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,7 @@ def install(paths: Paths, recipe: Recipe, env: Mapping[str, str]) -> Path:
     try:
         for step in steps(paths, recipe):
             code = subprocess.run(
-                step, env=_environment(env, filter_environment(env).kept), check=False, cwd=target
+                step, env=_environment(paths, env, filter_environment(env).kept), check=False, cwd=target
             ).returncode
             if code != 0:
                 raise FtError(f"{step[0]} ended with code {code}.", "Its own message stands above.")
@@ -146,13 +155,13 @@ def install(paths: Paths, recipe: Recipe, env: Mapping[str, str]) -> Path:
     return link
 
 
-def _environment(env: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
-    """No credentials for code that an installation may run; where packages come from stays as the user has set it."""
-    sources = (
-        "npm_config_registry",
-        "NPM_CONFIG_REGISTRY",
-        "NPM_CONFIG_USERCONFIG",
-        "NPM_CONFIG_CACHE",
-        "npm_config_cache",
-    )
-    return {**kept, **{name: env[name] for name in sources if name in env}}
+def _environment(paths: Paths, env: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
+    """No credentials for code that an installation may run; where packages come from stays as the user has set it, and what
+    is downloaded on the way lies in our own cache, so that nothing of an installation is anywhere else."""
+    given = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
+    given |= {name: env[name] for name in _SOURCES if name in env}
+    caches = {"npm_config_cache": paths.cache / "npm", "PIP_CACHE_DIR": paths.cache / "pip"}
+    for name, folder in caches.items():
+        if name not in given and name.upper() not in given:
+            given[name] = str(folder)
+    return given

@@ -65,7 +65,7 @@ def _install(args: argparse.Namespace, context: Context, recipe: Recipe) -> int:
     import shlex
 
     for step in steps(context.paths, recipe):
-        print(shlex.join(step))
+        print(shlex.join(step), flush=True)  # before what the step itself says
     if args.dry_run:
         return 0
     if not args.yes and context.may_ask and not context.confirm("Run this?"):

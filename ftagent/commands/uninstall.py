@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ftagent.context import Context
 from ftagent.errors import Conflict, FtError, Refused
 from ftagent.output import note, print_json, table
+
+if TYPE_CHECKING:
+    from ftagent.files.journal import Entry
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +88,7 @@ def _items(context: Context, keep_models: bool) -> list[dict[str, Any]]:
             keep = keep_models and path == context.paths.models
             action = "keep" if keep else "remove"
             items.append({"kind": kind, "path": str(path), "bytes": _size(path), "action": action})
+    items += _beside_projects(context, Journal(context.paths).entries())
     try:
         elsewhere = context.models_dir(context.settings())
     except FtError:
@@ -91,6 +96,25 @@ def _items(context: Context, keep_models: bool) -> list[dict[str, Any]]:
     if elsewhere != context.paths.models and elsewhere.is_dir():
         items.append({"kind": "models", "path": str(elsewhere), "bytes": _size(elsewhere), "action": "keep"})
     return items
+
+
+def _beside_projects(context: Context, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """What was asked for in projects, and stays: settings of a project, worktrees of sessions."""
+    from ftagent.session.records import all_sessions
+
+    found = {
+        entry.target: "settings of a project" for entry in entries if entry.owner == "ft" and entry.state == "done"
+    }
+    for session in all_sessions(context.paths):
+        worktree = session.field("project", "worktree")
+        if isinstance(worktree, dict) and worktree.get("by") == "ft" and worktree.get("path"):
+            found[Path(worktree["path"])] = "git worktree"
+    roots = list(_roots(context).values())
+    return [
+        {"kind": kind, "path": str(path), "bytes": _size(path), "action": "keep"}
+        for path, kind in sorted(found.items())
+        if path.exists() and not any(path.is_relative_to(root) for root in roots)
+    ]
 
 
 def _size(path: Path) -> int:
