@@ -133,8 +133,11 @@ class _Builder:
         if self._traits.reasoning:
             turn.reasoning += ["\n", leaf] if turn.reasoning else [leaf]
             return
-        marks = self._dialect.markers["thinking"]
-        turn.content += [marks.open + "\n", leaf, "\n" + marks.close + "\n\n"]
+        if not self._traits.thinking_in_text:
+            return
+        marks, layout = self._dialect.markers["thinking"], self._dialect.layout
+        before, behind = layout.thinking
+        turn.content += [marks.open + before, leaf, behind + marks.close + layout.answer]
 
     def _call(self, turn: Turn, index: int, number: int, block: ToolCall) -> None:
         name = full_name(block.namespace, block.name)

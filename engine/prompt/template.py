@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import SandboxedEnvironment
 
 from engine.errors import BadRequest, FtError
 from engine.weights.manifest import remedy
@@ -44,13 +44,13 @@ class Traits:
     text_beside_thinking: bool = True  # in a turn with calls
     calls_together: bool = True  # several in one turn
     arguments_as_text: bool = False  # of calls: JSON rather than an object
+    thinking_in_text: bool = True  # reasoning in the content of a message is shown; else it is none of the history
 
 
 def compile_template(source: str) -> Template:
     """The template, as models are served with it. Raises jinja2's TemplateError when it does not compile."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
+    # Lists may be changed: some templates count calls in one of their own. What they are given is made for each rendering.
+    environment = SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # local time, as users read it
@@ -63,6 +63,7 @@ class ChatTemplate:
     def __init__(self, source: str, variables: dict[str, Any]) -> None:
         self._template = compile_template(source)
         self._variables = variables
+        self._none: list[dict[str, Any]] | None = None  # what stands for no tools
         self.traits = self._probe()
 
     @staticmethod
@@ -84,7 +85,7 @@ class ChatTemplate:
         try:
             return self._template.render(
                 messages=messages,
-                tools=tools or None,
+                tools=tools or self._none,
                 documents=None,
                 add_generation_prompt=generation_prompt,
                 **{**self._variables, **(options or {})},
@@ -99,7 +100,11 @@ class ChatTemplate:
         answer = {"role": "assistant", "content": ""}
         tool = {"type": "function", "function": {"name": _PROBE, "description": "d", "parameters": {"type": "object"}}}
         result = {"role": "tool", "content": _PROBE, "tool_call_id": _PLAIN_ID, "name": "f"}
-        self.render([user])  # a template that cannot render this is no chat template
+        try:
+            self.render([user])
+        except BadRequest:  # some templates go through the tools without asking whether there are any
+            self._none = []
+            self.render([user])  # a template that cannot render this is no chat template
         # Some templates show a call's id in the place of its name, some concatenate its arguments as text.
         ways = [(text, by_id) for text in (False, True) for by_id in (False, True)]
         way = next((w for w in ways if self._shows([user, {**answer, "tool_calls": [_call(_PROBE, *w)]}])), None)
@@ -109,13 +114,16 @@ class ChatTemplate:
             tool_calls=way is not None,
             # A template that ignores tool calls would render a result with no call before it.
             tool_role=way is not None and self._shows([user, {**answer, "tool_calls": [plain_call]}, result]),
-            reasoning=self._shows([user, {"role": "assistant", "content": "a", **_thought(_PROBE)}]),
+            # Some templates drop the reasoning of an answer at once, and keep it for calls.
+            reasoning=self._shows([user, {"role": "assistant", "content": "a", **_thought(_PROBE)}])
+            or (way is not None and self._shows([user, {**answer, **_thought(_PROBE), "tool_calls": [plain_call]}])),
             system_anywhere=self._behind("system") is not None and self._behind("system") == self._behind("user"),
             user_repeated=self._shows([user, {"role": "user", "content": _PROBE}]),
             text_beside_thinking=way is None
             or self._shows([user, {**answer, "content": _PROBE, **_thought("r"), "tool_calls": [plain_call]}]),
             calls_together=way is None or self._shows([user, {**answer, "tool_calls": [plain_call, call]}]),
             arguments_as_text=way is not None and way[0],
+            thinking_in_text=self._shows([user, {"role": "assistant", "content": f"<think>{_PROBE}</think>a"}]),
         )
 
     def _behind(self, role: str) -> str | None:

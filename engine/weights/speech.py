@@ -61,7 +61,8 @@ def _kimi_k3(template: str, thinking: bool) -> Speech:
 
 
 def _glm(template: str, thinking: bool) -> Speech:
-    return Speech("glm", thinking, "glm-4.x" if thinking else "", ends=("<|user|>", "<|observation|>"))
+    dialect = "glm_47" if "</arg_key><arg_value>" in template else "glm"
+    return Speech(dialect, thinking, "glm-4.x" if thinking else "", ends=("<|user|>", "<|observation|>"))
 
 
 def _minimax(template: str, thinking: bool) -> Speech:

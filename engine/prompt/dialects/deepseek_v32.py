@@ -36,6 +36,7 @@ class DeepSeekV32(Elements):
     function = ' name="{name}">\n'
     parameter = f'<{_DSML}parameter name="{{key}}" string="{{type}}">'
     value_end = f"</{_DSML}parameter>\n"
+    empty = "\n"
     stop = f"</{_DSML}invoke>"
 
     def result_body(self, text: str) -> str:

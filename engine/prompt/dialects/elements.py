@@ -32,12 +32,13 @@ _FIELDS = {
 class Elements(Tagged):
     """`function` opens a call behind its marker and `end` closes it; `parameter` opens an argument and `value_end` closes it.
     `{name}`, `{key}`, `{type}` (see `type_of`) and `{index}` (from 1) stand for what they say. `stop` is the text that ends
-    a call when it is read. With `lines` a value has lines of its own."""
+    a call when it is read. With `lines` a value has lines of its own. `empty` stands in the place of no arguments."""
 
     function = ""
     end = ""
     parameter = ""
     value_end = ""
+    empty = ""
     stop = ""
     lines = False
     escapes: ClassVar[Mapping[str, str]] = {}  # in names and keys
@@ -79,6 +80,8 @@ class Elements(Tagged):
         made = self._filled(self.function, name=name, index=str(index + 1))
         if values is None:
             return [*made, (arguments, False), ("\n" + self.end, True)]
+        if not values:
+            made.append((self.empty, True))
         for key, value in values.items():
             for plain, written in self.escapes.items():
                 key = key.replace(plain, written)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from engine.prompt.dialects.contract import Layout
 from engine.prompt.dialects.elements import Elements
 from engine.prompt.dialects.hermes import DIALECT as HERMES
 from engine.prompt.dialects.reading import Ahead, Mark, Maybe
@@ -11,6 +12,7 @@ from engine.prompt.dialects.reading import Ahead, Mark, Maybe
 
 class QwenXml(Elements):
     name = "qwen_xml"
+    layout = Layout(between="\n\n", apart="\n")
     markers = HERMES.markers
     openings: ClassVar = HERMES.openings
     heads: ClassVar = (("<tool_call", Mark.SPACE, Maybe(">"), Mark.SPACE, Ahead(("<function=",))),)

