@@ -136,13 +136,12 @@ class Balancing:
     def idle(self) -> float | None:
         """Nothing runs. Returns after how many seconds to call again; 0: at once, None: never."""
         if self.mover.target is None:
-            if self._steps:
+            found, worked = self._look(IDLE_LOOK_S), self._steps > 0
+            if found or worked:
                 self._steps = 0
                 self.consider([])
-                if self.mover.target is None:
-                    self.mover.defragment(DEFRAGMENT_S)
-            elif self._look(IDLE_LOOK_S):
-                self.consider([])
+            if worked and self.mover.target is None:
+                self.mover.defragment(DEFRAGMENT_S)
         if self._go_on(until=self._clock() + PIECES_S):
             return 0.0
         if self.mover.target is not None:
@@ -169,10 +168,10 @@ class Balancing:
             return False
         before, start = self.mover.split, self._clock()
         self._give_up()
-        free = self.budget - self.lent - before.slabs
-        slabs = self.mover.make_room(pages, max(0, free))
-        if not slabs:
+        free = self.budget - before.slabs - (0 if last else self.lent)  # what runs comes before other programs
+        if not self.mover.make_room(pages, max(0, free)):
             return False
+        self.lent = min(self.lent, self.budget - self.mover.split.slabs)
         after = self.mover.split
         self._tell(Moved(before, after, after, seconds=self._clock() - start, pieces=1), "a request needs KV")
         return True

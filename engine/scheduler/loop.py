@@ -183,8 +183,11 @@ class Scheduler:
         if self.memory is not None and (self.running or self.waiting):
             self.memory.between(self.running, any(r.decoding for r in self.running))
         self._roster.admit(self._budget.tokens_per_s, self._end_prefill)
+        served = len(self._by_rid)
         batch = self._roster.fill(share(self.running, self._budget.tokens(self.running)), self._give_up)
         if not batch:
+            if len(self._by_rid) < served:
+                return True  # who had no room is gone; somebody else may have
             restoring = self.hibernation is not None and self.hibernation.restoring
             assert not self.waiting or self.running or restoring, "requests wait and nothing runs"
             return restoring
