@@ -171,7 +171,10 @@ class _Engine:
         output = self._fresh(turn.output)
         computed = self._runner.computed
         self._turns += 1
-        self._scheduler.submit(Submit(f"r{self._turns}", tokens, turn.output, turn.line, forced=output))
+        session = (
+            f"main/{turn.line}" if turn.line.startswith("sub") else turn.line
+        )  # a subagent is a thread of its session
+        self._scheduler.submit(Submit(f"r{self._turns}", tokens, turn.output, session, forced=output))
         self._busy = True
         while self._busy:
             self._scheduler.step()

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from engine.memory.balance.cost import SETTLING, StepCost
-from engine.memory.balance.growth import FIRST_GROWTH, MOST_LINES, Growth
+from engine.memory.balance.growth import DONE, FIRST_GROWTH, MOST_LINES, Growth
 
 
 def test_growth_is_what_turns_of_this_line_added():
@@ -27,8 +27,38 @@ def test_a_line_that_rests_longer_than_usual_is_less_likely_to_go_on():
     for i in range(30):
         growth.ended("a", 1000 + i, 10, now_s=5.0 * i)
     reuse = [growth.lines(145.0 + idle, {})[0].reuse for idle in (0, 10, 100, 1000, 10_000)]
-    assert reuse[:2] == [1.0, 1.0]
-    assert reuse == sorted(reuse, reverse=True) and reuse[3] < 0.02 and reuse[4] > 0
+    assert reuse[:3] == [1.0, 1.0, 1.0]
+    assert reuse == sorted(reuse, reverse=True) and 0 < reuse[4] < 0.02
+
+
+def test_a_line_is_less_likely_to_go_on_the_more_turns_others_have():
+    growth = Growth()
+    growth.ended("a", 1000, 10, 0.0)
+    reuse = []
+    for i in range(60):
+        growth.ended("b", 1000 + i, 10, 0.1 * i)
+        reuse.append(growth.lines(0.1 * i, {})[0].reuse)
+    assert reuse[:2] == [1.0, 1.0] and reuse == sorted(reuse, reverse=True)
+    assert reuse[9] == pytest.approx(3 / 11) and reuse[59] == pytest.approx(3 / 61)
+
+
+def test_a_thread_is_done_when_the_line_before_it_goes_on_and_not_when_it_came_back_once():
+    growth = Growth()
+
+    def reuse() -> dict[str, float]:
+        return dict(zip(growth._seen, (line.reuse for line in growth.lines(0.0, {})), strict=True))
+
+    growth.ended("s", 1000, 10, 0.0)
+    growth.ended("s/one", 500, 10, 0.0)
+    growth.ended("s/two", 500, 10, 0.0)
+    assert reuse() == {"s": 1.0, "s/one": 1.0, "s/two": 1.0}, "the main line waits for both"
+    growth.ended("other", 1000, 10, 0.0)
+    assert reuse()["s/one"] > 0.5
+    growth.ended("s", 1200, 10, 0.0)
+    assert reuse()["s/one"] == reuse()["s/two"] == DONE < reuse()["s"] == reuse()["other"]
+    growth.ended("s/one", 700, 10, 0.0)
+    growth.ended("s", 1400, 10, 0.0)
+    assert reuse()["s/one"] == 1.0 and reuse()["s/two"] == DONE
 
 
 def test_what_runs_is_said_to_run_and_new_lines_have_a_guess():
