@@ -58,7 +58,8 @@ class Worker:
             return 1
         while control().get("mode") == "wait" and not (CONTROL.parent / "go").exists():
             time.sleep(0.05)
-        ready = {"window": 65536, "kv_tokens": 65536}
+        window = int(sys.argv[sys.argv.index("--kv") + 1]) if "--kv" in sys.argv else 65536
+        ready = {"window": window, "kv_tokens": window}
         self.send({"t": "state", "state": "ready", "phase": "ready", "done": 2, "total": 2, **ready})
         decoder = Decoder()
         while True:
