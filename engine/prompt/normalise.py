@@ -77,6 +77,8 @@ def turns_of(conversation: Conversation, traits: Traits, dialect: Dialect) -> li
     turns = _merge_assistant(turns)
     if not traits.text_beside_thinking:
         turns = [_text_as_thinking(turn) for turn in turns]
+    if not traits.text_beside_calls:
+        turns = [replace(turn, content=[]) if turn.calls else turn for turn in turns]
     if not traits.calls_together:
         turns = [part for turn in turns for part in _one_call_each(turn)]
     if not traits.system_anywhere:

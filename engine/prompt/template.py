@@ -44,6 +44,7 @@ class Traits:
     text_beside_thinking: bool = True  # in a turn with calls
     calls_together: bool = True  # several in one turn
     arguments_as_text: bool = False  # of calls: JSON rather than an object
+    text_beside_calls: bool = True  # in one turn; else the template has no place for it
     thinking_in_text: bool = True  # reasoning in the content of a message is shown; else it is none of the history
 
 
@@ -123,8 +124,17 @@ class ChatTemplate:
             or self._shows([user, {**answer, "content": _PROBE, **_thought("r"), "tool_calls": [plain_call]}]),
             calls_together=way is None or self._shows([user, {**answer, "tool_calls": [plain_call, call]}]),
             arguments_as_text=way is not None and way[0],
+            text_beside_calls=way is None
+            or self._takes([user, {**answer, "content": "t", "tool_calls": [plain_call]}, result]),
             thinking_in_text=self._shows([user, {"role": "assistant", "content": f"<think>{_PROBE}</think>a"}]),
         )
+
+    def _takes(self, messages: list[dict[str, Any]]) -> bool:
+        try:
+            self.render(messages, options=_THINKING)
+        except BadRequest:
+            return False
+        return True
 
     def _behind(self, role: str) -> str | None:
         """What a prompt has behind a message that follows an answer; None where the message does not stay in that place."""

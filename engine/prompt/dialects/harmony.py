@@ -84,7 +84,7 @@ class HarmonyParser(Reader):
         )
         if self._kind == "call":
             if stop or final:
-                self._call(self._buffer[:position])
+                self._call(self._buffer[:position], bool(stop))
                 self._leave(position, stop)
             return bool(stop)
         if not stop:
@@ -128,11 +128,14 @@ class HarmonyParser(Reader):
         if said := self._prose.push(text):
             self._events.append(ThinkingDelta(said) if self._kind == "thinking" else TextDelta(said))
 
-    def _call(self, body: str) -> None:
+    def _call(self, body: str, ended: bool) -> None:
         arguments = strict_object(body if body.strip() else "{}", unique=True)
         tool = self._tools.get(self._recipient)
-        needed = tool is not None and bool(tool.parameters.get("required"))
-        if arguments is None or not is_name(self._recipient) or (needed and not body.strip()):
+        schema = tool.parameters if tool else {}
+        # Nothing is an object without members, unless the answer was cut before the first of them.
+        cut = not ended and (tool is None or bool(schema.get("properties")))
+        missing = not body.strip() and (cut or bool(schema.get("required")))
+        if arguments is None or not is_name(self._recipient) or missing:
             self._say(body)
             return
         self._announce(self._recipient, arguments)

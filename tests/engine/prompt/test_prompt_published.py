@@ -1,6 +1,7 @@
 """Against chat templates as published: what a template writes of an answer is what its dialect reads, and what a script writes.
 
-FT_TEMPLATES names a folder of them, such as models/templates in the sources of llama.cpp.
+FT_TEMPLATES names a folder of them, such as models/templates in the sources of llama.cpp. Mistral's own come from mistral_common,
+where it is installed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,6 @@ from engine.prompt.template import ChatTemplate
 from engine.weights.speech import speech_of
 from tests.engine.prompt.families import FAMILIES, byte_tokenizer
 from tests.engine.prompt.reading import Found, run
-
-FOLDER = Path(os.environ.get("FT_TEMPLATES", ""))
-pytestmark = pytest.mark.skipif(
-    "FT_TEMPLATES" not in os.environ, reason="FT_TEMPLATES names no folder of published chat templates"
-)
 
 
 @dataclass(frozen=True)
@@ -61,6 +57,11 @@ TABLE = [
     Published("mistralai-Mistral-Nemo-Instruct-2407.jinja", "mistral_json", keeps=(False, False), spelled=False),
     Published("Mistral-Small-3.2-24B-Instruct-2506.jinja", "mistral", keeps=(False, False), spelled=False),
     Published("mistralai-Ministral-3-14B-Reasoning-2512.jinja", "mistral"),
+    Published("mistral_common v3", "mistral_json", keeps=(False, False), spelled=False),
+    Published("mistral_common v7", "mistral_json", spelled=False),
+    Published("mistral_common v11", "mistral", spelled=False),
+    Published("mistral_common v13", "mistral"),
+    Published("mistral_common v13 thinking_support", "mistral"),
 ]
 VALUES = {"path": 'dir/ä "b" <c> & \\ d', "limit": 3, "text": "two\n\nlines", "list": ["x", "é"], "deep": {"k": None}}
 KINDS = {"path": "string", "limit": "integer", "text": "string", "list": "array", "deep": "object"}
@@ -71,6 +72,19 @@ READ = ToolCall("call00000000000000000000001a", "read", json.dumps(VALUES, ensur
 GET = ToolCall("call00000000000000000000002b", "get", "{}")
 
 
+def source_of(file: str) -> str:
+    """The template's text; skips the test where it is not here."""
+    package, *asked = file.split()
+    if package == "mistral_common":
+        made = pytest.importorskip("mistral_common.integrations.chat_templates.template_generator")
+        base = pytest.importorskip("mistral_common.tokens.tokenizers.base")
+        config = made.TemplateConfig(version=base.TokenizerVersion(asked[0]), **dict.fromkeys(asked[1:], True))
+        return str(made.build_chat_template(config))
+    if "FT_TEMPLATES" not in os.environ:
+        pytest.skip("FT_TEMPLATES names no folder of published chat templates")
+    return (Path(os.environ["FT_TEMPLATES"]) / file).read_text()
+
+
 @pytest.fixture(scope="module", params=TABLE, ids=lambda one: one.file.removesuffix(".jinja"))
 def case(request: pytest.FixtureRequest) -> Published:
     return request.param
@@ -78,7 +92,7 @@ def case(request: pytest.FixtureRequest) -> Published:
 
 @pytest.fixture(scope="module")
 def language(case: Published, tmp_path_factory: pytest.TempPathFactory) -> Language:
-    source = (FOLDER / case.file).read_text()
+    source = source_of(case.file)
     speech = speech_of(source)
     assert speech.dialect == case.dialect and not speech.note
     family = next((family for family in FAMILIES.values() if family.dialect == case.dialect), None)
