@@ -133,9 +133,10 @@ def log_event(directory: Path, event: str, **fields: Any) -> None:
 
 
 def conversations_but(paths: Paths, session_id: str) -> set[str]:
-    """The agents' own ids of the conversations of all other sessions."""
+    """The agents' own ids of the conversations of all other sessions, but those that may as well be of this one."""
     others = (session.field("harness") or [] for session in all_sessions(paths) if session.id != session_id)
-    return {one["id"] for links in others for one in links if isinstance(one, dict) and "id" in one}
+    known = (one for links in others for one in links if isinstance(one, dict) and "id" in one)
+    return {one["id"] for one in known if one.get("confidence") != "ambiguous"}
 
 
 def save(directory: Path, record: dict[str, Any]) -> None:

@@ -347,6 +347,26 @@ def test_only_the_launch_window_is_scanned(tmp_path: Path) -> None:
     assert continued({"name": "n", "harness": found}, "tw") == "twin"
 
 
+def test_two_at_once_in_one_folder_may_each_have_held_either_conversation(sandbox: Any) -> None:
+    """The one that ends first cannot know; that it may be either's hides it from none of them, and the user's word decides."""
+    sandbox.agent(PI + '[ -n "$given" ] || { touch started-$$; while [ ! -f go ]; do sleep 0.05; done; }')
+    both = [sandbox.start("launch", "pi", "-n", name) for name in ("one", "two")]
+    deadline = time.monotonic() + 30
+    while len(list(sandbox.project.glob("started-*"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert sandbox.run("sessions", "stop", "one").returncode == 0
+    (sandbox.project / "go").touch()
+    assert sorted(process.wait(30) for process in both) == [0, 143]
+    for name in ("one", "two"):
+        links = next(session for session in listed(sandbox) if session["name"] == name)["harness"]
+        assert [one["confidence"] for one in links] == ["ambiguous"] * 2, name
+        refused = sandbox.run("resume", name, fake=True)
+        assert refused.returncode == 2 and "--conversation" in refused.stderr
+    id_ = links[0]["id"]
+    assert sandbox.run("resume", "two", "--conversation", id_, fake=True).returncode == 0
+
+
 def test_a_folder_is_known_by_what_a_rename_keeps(tmp_path: Path) -> None:
     (tmp_path / "a" / ".git").mkdir(parents=True)
     before = folder_identity(tmp_path / "a")
