@@ -120,7 +120,7 @@ def finishes(rig: Any, agent: str, kib: int, timeout_s: float, fake: bool) -> No
     turns += [{"blocks": [{"text": ANSWER}]}] * 2  # OpenCode compacts behind an answer too, and has then to go on
     run = launch(rig, agent, window, turns, timeout_s, fake)
     report = shown(run, agent, kib)
-    assert run.code == 0 and ANSWER in run.stdout, f"{report}\n{run}"
+    assert run.code == 0 and ANSWER in run.stdout and run.requests, f"{report}\n{run}"
     requests = sorted(run.requests, key=lambda request: request["started"])
     assert all(r["end"] in ("stop", "tool_use") and not r["error"] for r in requests), report
     own = [request for request in requests if not request["side"]]
@@ -151,6 +151,7 @@ def shown(run: Any, agent: str, kib: int) -> str:
     rows = sorted(run.requests, key=lambda request: request["started"])
     names = ("kind", "prompt_tokens", "new_tokens", "output_tokens", "end", "total_s", "error")
     lines = [" ".join(str(row[name]) for name in names) for row in rows]
+    lines.append(f"predictions: {run.session.get('predictions')}")
     report = "\n  ".join([f"{agent} {kib}k: exit code {run.code} after {run.wall_s} s", *lines])
     print(report)
     return report
