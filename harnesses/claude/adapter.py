@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from harnesses import flags
 from harnesses.claude import private
-from harnesses.claude.data import LAUNCH
+from harnesses.claude.data import LAUNCH, RESUMES
 from harnesses.contract import EnvVar, HarnessError, Injection, LaunchContext, PlannedFile, Warning_
 from harnesses.findings import managed, parse_object, place
 from harnesses.launchdata import check_window, environment, shown
@@ -23,7 +23,6 @@ MANAGED = (
     Path("/etc/claude-code/managed-settings.json"),
     Path("/Library/Application Support/ClaudeCode/managed-settings.json"),
 )
-RESUMES = ("--resume", "-r", "--continue", "-c", "--from-pr")
 
 
 class ClaudeAdapter:

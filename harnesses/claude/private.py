@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harnesses import flags
-from harnesses.claude.data import LAUNCH
+from harnesses.claude.data import LAUNCH, RESUMES
 from harnesses.contract import EnvVar, HarnessError, LaunchContext, PlannedFile, Warning_
 from harnesses.findings import parse_object
 
@@ -79,8 +79,9 @@ def warnings(context: LaunchContext) -> list[Warning_]:
 
 
 def _would_be_asked(context: LaunchContext) -> bool:
-    """Only its screen asks. A state that cannot be parsed is Claude Code's to repair."""
-    if flags.has(context.args, "-p", "--print") or flags.first_word(context.args) in LAUNCH.commands:
+    """Only its screen asks, and a conversation that is to go on lies in the user's folder. A state that cannot be parsed is
+    Claude Code's to repair."""
+    if flags.has(context.args, "-p", "--print", *RESUMES) or flags.first_word(context.args) in LAUNCH.commands:
         return False
     return not _user_facts(context).get("hasCompletedOnboarding", False)
 

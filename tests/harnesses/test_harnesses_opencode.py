@@ -25,7 +25,11 @@ def test_one_provider_and_no_other(make_context: MakeContext) -> None:
     assert config["share"] == "disabled" and config["autoupdate"] is False
     options = config["provider"]["ft"]["options"]
     assert options["baseURL"] == f"{context.base_url}/v1" and options["apiKey"] == context.token
-    assert config["provider"]["ft"]["models"]["tiny"]["limit"] == {"context": 131072, "input": 131072 - 16384 + 8192, "output": 8192}
+    assert config["provider"]["ft"]["models"]["tiny"]["limit"] == {
+        "context": 131072,
+        "input": 131072 - 16384 + 8192,
+        "output": 8192,
+    }
 
 
 def test_the_arguments_are_the_users(make_context: MakeContext) -> None:
