@@ -55,7 +55,7 @@ class ClaudeAdapter:
                 *private.files(context),
             ],
             warnings=[*warnings, *private.warnings(context), *_overridden(context)],
-            watchdog_s=float(context.silence_limit_s),
+            watchdog_s=float(min(context.silence_limit_s, LAUNCH.raw["watchdog_most_s"])),
             watchdog_default_s=LAUNCH.watchdog_default_s,
             harness_ids=ids,
         )
