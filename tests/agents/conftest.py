@@ -13,11 +13,15 @@ from typing import Any
 
 import pytest
 
+from tests.agents.homes import SECRETS, Hostile, text_of
+
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 NAMESPACE = ("unshare", "-n", "-p", "--fork", "--kill-child", "--mount-proc")
 KV_TOKENS = 128 * 1024
+# A machine at work may answer late once; 3 says that no engine runs.
+ASK_TWICE = '"$0" "$@"; code=$?; case $code in 0|3) exit $code;; esac; sleep 3; "$0" "$@"'
 CALC = "def add(a, b):\n    return a - b\n"
 
 
@@ -45,6 +49,7 @@ class Rig:
         self.home = folder / "home"
         self.project = folder / "project"
         self.secrets: list[str] = []
+        self.kept: dict[Path, str] = {}  # files of the user that must not change
         self.ft = BIN / "ft"
         self.home.mkdir()
         self.project.mkdir()
@@ -76,10 +81,29 @@ class Rig:
 
     def keep(self, path: str, text: str) -> None:
         """A file of the user, below the home or, when `path` begins with `project/`, in the project."""
-        folder = self.project if path.startswith("project/") else self.home
-        target = folder / path.removeprefix("project/")
+        target = self.place(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
+
+    def make_hostile(self, hostile: Hostile) -> None:
+        """Furnishes home, project and shell with what wants an agent elsewhere; its keys are looked for on the wire."""
+        for path, content in hostile.files.items():
+            self.keep(path, text_of(path, content, str(self.project)))
+        self.env |= hostile.env
+        self.secrets = SECRETS
+        kept = [self.place(path) for path in hostile.files if path not in hostile.changing]
+        self.kept |= {path: path.read_text() for path in kept}
+
+    def assert_nothing_left(self, run: Run) -> None:
+        """Nothing but our engine was asked, no key was seen on the wire, no helper ran, the user's files are as they were."""
+        assert (run.lookups, run.no_routes) == ([], 0), f"something tried to leave this machine: {run}"
+        assert run.secrets == [], "a real key was sent, if only to our engine"
+        assert not list(self.folder.rglob("helper-ran")), "a helper was asked for a key"
+        for path, text in self.kept.items():
+            assert path.read_text() == text, f"{path} was changed"
+
+    def place(self, path: str) -> Path:
+        return self.project / path.removeprefix("project/") if path.startswith("project/") else self.home / path
 
     def run(self, *commands: list[str], timeout_s: float) -> dict[str, Any]:
         """Runs commands in the namespace and gives inside.py's report."""
@@ -102,22 +126,34 @@ class Rig:
         timeout_s: float,
         script: dict[str, Any] | None = None,
         options: Sequence[str] = (),
+        through: str = "",
+        plan: dict[str, Any] | None = None,
     ) -> Run:
-        """`ft launch AGENT` as a person would type it, engine and agent inside the namespace. `options` are ft's own."""
+        """`ft launch AGENT` as a person would type it, engine and agent inside the namespace. `options` are ft's own.
+
+        `through`: a program of this folder that starts it and does what `plan` says, such as typist.py.
+        """
         options = ["-m", model, *options]
         if script is not None:
             path = self.folder / "script.json"
             path.write_text(json.dumps(script))
             options += ["--script", str(path)]
         ft = str(self.ft)
+        command = [ft, "launch", agent, *options, "--", *args]
+        if through:
+            path = self.folder / "plan.json"
+            text = json.dumps({**(plan or {}), "argv": command, "folder": str(self.folder)})
+            path.write_text(text.replace("{cwd}", str(self.project)))
+            command = [sys.executable, str(HERE / through), str(path)]
         seen = self.run(
-            [ft, "launch", agent, *options, "--", *args],
-            [ft, "ctl", "requests", "--json", "-n", "100"],
-            [ft, "ctl", "explain", "--json"],
+            command,
+            ["sh", "-c", ASK_TWICE, ft, "ctl", "requests", "--json", "-n", "100"],
+            ["sh", "-c", ASK_TWICE, ft, "ctl", "explain", "--json"],
             [ft, "engine", "stop"],
             timeout_s=timeout_s,
         )
         launched, listed, explained, _ = seen["results"]
+        assert listed["code"] in (0, 3), listed
         requests = json.loads(listed["stdout"])["requests"] if listed["code"] == 0 else []
         return Run(
             code=launched["code"],

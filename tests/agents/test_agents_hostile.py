@@ -2,199 +2,178 @@
 
 from __future__ import annotations
 
-import base64
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.agents.conftest import BIN
+from tests.agents.entries import ANSWER, ENTRIES, Command
+from tests.agents.homes import CHANNELS, IMPOSSIBLE, KINDS, everything
+
 pytestmark = pytest.mark.agents
 
-ANSWER = "Answered here, on this machine."
-KEYS = (
-    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY", "MY_OPENAI_API_KEY",
-    "DEEPSEEK_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_BEARER_TOKEN_BEDROCK", "OPENCODE_API_KEY",
-)  # fmt: skip
-SWITCHES = {
-    "CLAUDE_CODE_USE_BEDROCK": "1",
-    "ANTHROPIC_BASE_URL": "https://shell.example.com",
-    "OPENAI_BASE_URL": "https://shell.example.com/v1",
-    "CLAUDE_CODE_USE_FOUNDRY": "1",
-    "CODEX_API_KEY": "sk-real",
-    "OPENCODE_AUTH_CONTENT": json.dumps({"anthropic": {"type": "api", "key": "sk-real"}}),
-    "OPENCLAW_GATEWAY_URL": "ws://shell.example.com",
-    "HTTPS_PROXY": "http://proxy.example.com:3128",
-    "http_proxy": "http://proxy.example.com:3128",
-}
-
-
-def _vendor_token() -> str:
-    """A login token of Codex' vendor, unsigned: it is read, never verified, by the client."""
-    claims = {
-        "exp": 4102444800,
-        "https://api.openai.com/auth": {"chatgpt_plan_type": "plus", "chatgpt_account_id": "a"},
-    }
-    parts = (
-        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in ({"alg": "none"}, claims)
-    )
-    return ".".join((*parts, "x"))
-
-
-def _codex_login() -> str:
-    token = _vendor_token()
-    tokens = {"id_token": token, "access_token": token, "refresh_token": "r", "account_id": "a"}
-    return json.dumps({"auth_mode": "chatgpt", "tokens": tokens, "last_refresh": "2026-01-01T00:00:00Z"})
-
-
-HOMES: dict[str, dict[str, str]] = {
-    "claude": {
-        ".claude/settings.json": json.dumps(
-            {
-                "apiKeyHelper": "touch helper-ran; echo sk-real",
-                "model": "claude-opus-5",
-                "env": {"ANTHROPIC_BASE_URL": "https://user.example.com", "ANTHROPIC_API_KEY": "sk-real"},
-            }
-        ),
-        ".claude/.credentials.json": json.dumps(
-            {
-                "claudeAiOauth": {
-                    "accessToken": "sk-ant-oat01-x",
-                    "refreshToken": "r",
-                    "expiresAt": 4102444800000,
-                    "scopes": [],
-                }
-            }
-        ),
-        "project/.claude/settings.json": json.dumps(
-            {"env": {"ANTHROPIC_BASE_URL": "https://project.example.com", "CLAUDE_CODE_USE_VERTEX": "1"}}
-        ),
-    },
-    "codex": {
-        ".codex/config.toml": 'model_provider = "paid"\nmodel = "gpt-9"\n'
-        '[model_providers.paid]\nname = "paid"\nbase_url = "https://user.example.com/v1"\n',
-        ".codex/auth.json": _codex_login(),
-    },
-    "opencode": {
-        "project/opencode.json": json.dumps(
-            {
-                "$schema": "https://opencode.ai/config.json",  # OpenCode itself adds it where it is missing
-                "model": "paid/x",
-                "small_model": "paid/x",
-                "provider": {
-                    "paid": {
-                        "options": {"baseURL": "https://project.example.com/v1", "apiKey": "k"},
-                        "models": {"x": {}},
-                    },
-                    "ft": {"options": {"baseURL": "https://project.example.com/v1"}},
-                },
-            }
-        ),
-        ".local/share/opencode/auth.json": json.dumps({"anthropic": {"type": "api", "key": "sk-real"}}),
-    },
-    "pi": {
-        ".pi/agent/settings.json": json.dumps({"defaultProvider": "anthropic", "defaultModel": "claude-opus-4-7"}),
-        ".pi/agent/auth.json": json.dumps({"anthropic": {"type": "api_key", "key": "sk-real"}}),
-        ".pi/agent/models.json": json.dumps(
-            {"providers": {"ft": {"baseUrl": "https://user.example.com/v1", "apiKey": "k"}}}
-        ),
-    },
-}
-OPENCLAW = {
-    ".openclaw/openclaw.json": json.dumps(
-        {
-            "models": {"providers": {"paid": {"baseUrl": "https://user.example.com/v1", "apiKey": "sk-real"}}},
-            "agents": {"defaults": {"model": {"primary": "paid/x", "fallbacks": ["paid/y", "anthropic/claude-opus"]}}},
-        }
-    ),
-    ".claude/.credentials.json": HOMES["claude"][".claude/.credentials.json"],
-    ".codex/auth.json": HOMES["codex"][".codex/auth.json"],
-}
-ARGS = {
-    "claude": ("-p", "Say it.", "--allowedTools", "Bash"),
-    "codex": ("exec", "-s", "danger-full-access", "Say it."),
-    "opencode": ("run", "Say it."),
-    "pi": ("-p", "Say it."),
-}
+LONG_S = {"openclaw": 280}
+FAST = ("claude", "codex", "opencode")
 CONTINUE = {
     "claude": ("-p", "Again.", "--continue", "--allowedTools", "Bash"),
     "codex": ("exec", "-s", "danger-full-access", "resume", "--last", "Again."),
     "opencode": ("run", "--continue", "Again."),
     "pi": ("--continue", "-p", "Again."),
+    "qwen": ("--yolo", "--continue", "Again."),
 }
-CONVERSATIONS = {"claude": ".claude/projects", "pi": ".pi/agent/sessions"}  # below the home, as text
+CONVERSATIONS = {  # below the home, as text
+    "claude": ".claude/projects/*/*.jsonl",
+    "codex": ".codex/sessions/*/*/*/*.jsonl",
+    "pi": ".pi/agent/sessions/*/*.jsonl",
+    "qwen": ".qwen/projects/*/chats/*.jsonl",
+}
+SCRIPT = {"turns": [{"blocks": [{"text": ANSWER}]}] * 4, "side": "A title"}
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("agent", HOMES)
+def arguments(agent: str) -> tuple[str, ...]:
+    """Of the way in with a prompt as an argument."""
+    return next(entry.args for entry in ENTRIES[agent].values() if isinstance(entry, Command))
+
+
+def some(agents: Any, *fast: str) -> list[Any]:
+    """Parameters of which only `fast` are in the short run."""
+    return [pytest.param(agent, marks=() if agent in fast else pytest.mark.slow) for agent in agents]
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("agent", some(CHANNELS, *FAST))
 def test_nothing_goes_elsewhere(rig: Any, agent: str) -> None:
+    """All that a home, a project and a shell can hold against it, at once; and the agent's own commands see no key."""
     rig.install(agent)
-    for path, text in HOMES[agent].items():
-        rig.keep(path, text)
-    rig.env.update({name: "sk-real" for name in KEYS}, **SWITCHES)
-    rig.secrets = ["sk-real", "sk-ant-oat01-x", _vendor_token()]
+    rig.make_hostile(everything(agent))
     look = f"env > {rig.project}/env.txt"
     turns = [{"blocks": [{"tool": "bash", "args": {"command": look}}]}, {"blocks": [{"text": ANSWER}]}]
-    run = rig.launch(
-        agent, *ARGS[agent], model="tiny-hybrid", timeout_s=120, script={"turns": turns, "side": "A title"}
-    )
+    script = {"turns": turns, "side": "A title"}
+    run = rig.launch(agent, *arguments(agent), model="tiny-hybrid", timeout_s=LONG_S.get(agent, 120), script=script)
     assert run.code == 0, run
     assert ANSWER in run.stdout, run
     assert [request["end"] for request in run.requests if not request["side"]] == ["tool_use", "stop"], run
-    assert (run.lookups, run.no_routes) == ([], 0), "something tried to leave this machine"
-    assert run.secrets == [], "a real key was sent, if only to our engine"
+    rig.assert_nothing_left(run)
     assert "sk-real" not in (rig.project / "env.txt").read_text(), "the agent's own commands saw a key"
-    assert not list(rig.folder.rglob("helper-ran"))
-    _assert_unchanged(rig, HOMES[agent])
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("agent", [pytest.param(n, marks=() if n == "pi" else pytest.mark.slow) for n in HOMES])
-def test_case_3_a_conversation_that_pins_a_paid_model(rig: Any, agent: str) -> None:
-    """It is continued on our engine, through the agent's own arguments, and says afterwards what it said before."""
-    rig.install(agent)
-    for path, text in HOMES[agent].items():
-        rig.keep(path, text)
-    rig.env.update({name: "sk-real" for name in KEYS}, **SWITCHES)
-    rig.secrets = ["sk-real", "sk-ant-oat01-x", _vendor_token()]
-    script = {"turns": [{"blocks": [{"text": ANSWER}]}] * 2, "side": "A title"}
-    first = rig.launch(agent, *ARGS[agent], model="tiny-hybrid", timeout_s=120, script=script)
-    assert first.code == 0, first
-    pinned = {}
-    if agent in CONVERSATIONS:
-        for file in (rig.home / CONVERSATIONS[agent]).rglob("*.jsonl"):
-            text = file.read_text().replace('"ft"', '"anthropic"').replace("tiny-hybrid", "claude-opus-4-7")
-            file.write_text(text)
-            pinned[file] = text
-        assert any("claude-opus-4-7" in text for text in pinned.values())
-    run = rig.launch(agent, *CONTINUE[agent], model="tiny-hybrid", timeout_s=120, script=script)
-    assert run.code == 0 and ANSWER in run.stdout, run
-    assert [request["end"] for request in run.requests if not request["side"]] == ["stop"], run
-    assert (run.lookups, run.no_routes, run.secrets) == ([], 0, []), "something tried to leave this machine"
-    assert all(file.read_text().startswith(text) for file, text in pinned.items()), "what was said was rewritten"
-    _assert_unchanged(rig, HOMES[agent])
+def test_every_channel_is_tried_or_cannot_be() -> None:
+    assert {agent: KINDS - set(channels) for agent, channels in CHANNELS.items()} == {
+        agent: IMPOSSIBLE.get(agent, set()) for agent in ENTRIES
+    }
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("agent", CHANNELS)
+def test_each_channel_alone(rig: Any, new_rig: Any, agent: str) -> None:
+    """One of them may hide another: each has a home, a project and a shell of its own here, before the same engine."""
+    rig.install(agent)
+    script = rig.folder / "script.json"
+    script.write_text(json.dumps(SCRIPT))
+    places, commands = {}, []
+    for channel, hostile in CHANNELS[agent].items():
+        places[channel] = place = new_rig()
+        place.make_hostile(hostile)
+        env = {**place.env, **{name: rig.env[name] for name in ("FT_HOME", "PATH")}}
+        pairs = [f"{name}={value}" for name, value in env.items()]
+        launch = [str(BIN / "ft"), "launch", agent, "-m", "tiny-hybrid", "--script", str(script), "--"]
+        commands.append(["env", "-i", "-C", str(place.project), *pairs, *launch, *arguments(agent)])
+    rig.secrets = next(iter(places.values())).secrets
+    ask = [str(BIN / "ft"), "ctl", "requests", "--json", "-n", "200"]
+    seen = rig.run(*commands, ask, [str(BIN / "ft"), "engine", "stop"], timeout_s=LONG_S.get(agent, 120))
+    *launches, listed, _ = seen["results"]
+    for channel, launched in zip(places, launches, strict=True):
+        assert launched["code"] == 0 and ANSWER in launched["stdout"], (channel, launched)
+        assert not list(places[channel].folder.rglob("helper-ran")), channel
+        for path, text in places[channel].kept.items():
+            assert path.read_text() == text, f"{channel}: {path} was changed"
+    requests = [request for request in json.loads(listed["stdout"])["requests"] if not request["side"]]
+    assert not [request for request in requests if request["error"]]
+    assert len({request["session"] for request in requests}) == len(places)
+    names = [name for name in seen["names"] if name != "localhost"]
+    assert (names, seen["no_routes"], seen["secrets"]) == ([], 0, []), "something tried to leave this machine"
+
+
 @pytest.mark.timeout(420)
-def test_case_4_paid_fallbacks_stay_unused_when_the_engine_fails(rig: Any) -> None:
+@pytest.mark.parametrize("agent", some(CONTINUE, "pi"))
+def test_case_3_a_conversation_that_pins_a_paid_model(rig: Any, agent: str) -> None:
+    """It is continued on our engine, through the agent's own arguments, and says afterwards what it said before."""
+    rig.install(agent)
+    rig.make_hostile(everything(agent))
+    first = rig.launch(agent, *arguments(agent), model="tiny-hybrid", timeout_s=120, script=SCRIPT)
+    assert first.code == 0, first
+    pinned = pin(rig.home, agent)
+    assert pinned
+    run = rig.launch(agent, *CONTINUE[agent], model="tiny-hybrid", timeout_s=120, script=SCRIPT)
+    assert run.code == 0 and ANSWER in run.stdout, run
+    assert {request["end"] for request in run.requests if not request["side"]} == {"stop"}, run
+    rig.assert_nothing_left(run)
+    for file, text in pinned.items():
+        assert file.suffix == ".db" or file.read_text().startswith(text), "what was said was rewritten"
+
+
+def pin(home: Path, agent: str) -> dict[Path, str]:
+    """Makes each conversation in the home one with a paid provider's model. The files, as they are then."""
+    if agent == "opencode":
+        return {home / ".local/share/opencode/opencode.db": pin_rows(home / ".local/share/opencode/opencode.db")}
+    pinned = {}
+    for file in home.glob(CONVERSATIONS[agent]):
+        text = file.read_text()
+        if agent != "codex":  # a conversation of Codex belongs to a provider for ever: it is listed for that one only
+            text = text.replace('"ft"', '"anthropic"')
+        file.write_text(text.replace("tiny-hybrid", "claude-opus-4-7"))
+        pinned[file] = file.read_text()
+    assert any("claude-opus-4-7" in text for text in pinned.values()), list(home.glob("**/*.jsonl"))
+    return pinned
+
+
+def pin_rows(database: Path) -> str:
+    """Every row of OpenCode's store that names our provider names another."""
+    changed = 0
+    with sqlite3.connect(database) as store:
+        tables = [name for (name,) in store.execute("select name from sqlite_master where type = 'table'")]
+        for table in tables:
+            for _, column, kind, *_ in store.execute(f"pragma table_info('{table}')").fetchall():
+                if kind.lower() in ("text", ""):
+                    old, new = "tiny-hybrid", "claude-opus-4-7"
+                    swap = f"replace(replace({column}, ?, ?), '\"ft\"', '\"anthropic\"')"
+                    done = store.execute(
+                        f"update '{table}' set {column} = {swap} where {column} like '%tiny-hybrid%'", (old, new)
+                    )
+                    changed += done.rowcount
+    assert changed, "nothing in the store names the model"
+    return str(changed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("failures", [1, 99])
+def test_case_4_paid_fallbacks_stay_unused_when_the_engine_fails(rig: Any, failures: int) -> None:
+    """It answers 500 once, or each time: the agent asks it again or says that it failed, and nobody else is asked."""
     rig.install("openclaw")
-    for path, text in OPENCLAW.items():
-        rig.keep(path, text)
-    rig.env.update({name: "sk-real" for name in KEYS}, **SWITCHES)
-    rig.secrets = ["sk-real", "sk-ant-oat01-x", _vendor_token()]
-    args = ("agent", "--agent", "main", "--message", "Say it.")
-    run = rig.launch("openclaw", *args, model="tiny-hybrid", timeout_s=280, script={"turns": []})
-    assert run.requests and all(request["error"] for request in run.requests), run
-    assert (run.lookups, run.no_routes, run.secrets) == ([], 0, []), "a fallback was tried"
+    rig.make_hostile(everything("openclaw"))
+    run = rig.launch(
+        "openclaw",
+        *arguments("openclaw"),
+        model="tiny-hybrid",
+        timeout_s=330,
+        script=SCRIPT,
+        through="failing.py",
+        plan={"failures": failures, "model": "tiny-hybrid"},
+    )
+    asked = int(run.stdout.split("asked ")[1].split()[0])
+    print(run.code, asked, len(run.requests))
+    if failures == 1:
+        assert run.code == 0 and ANSWER in run.stdout, run
+        assert asked >= 2 and len(run.requests) == asked - 1 and not any(r["error"] for r in run.requests), run
+    else:
+        assert run.code != 0 and asked >= 1 and not run.requests, run
+    rig.assert_nothing_left(run)
     assert "anthropic/claude-opus" in run.stderr and "paid/y" in run.stderr, "the fallbacks were not named"
-    _assert_unchanged(rig, OPENCLAW)
-
-
-def _assert_unchanged(rig: Any, files: dict[str, str]) -> None:
-    for path, text in files.items():
-        place: Path = rig.project / path[8:] if path.startswith("project/") else rig.home / path
-        assert place.read_text() == text, f"{path} was changed"
 
 
 def test_the_watcher_sees_what_is_sent(rig: Any) -> None:
@@ -218,7 +197,7 @@ def test_the_namespace_notices_who_tries(rig: Any) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_project_with_packages_of_our_names(rig: Any) -> None:
+def test_case_10_a_project_with_packages_of_our_names(rig: Any) -> None:
     """Its folders and its PYTHONPATH do not reach ft or the engine, and the agent still has that PYTHONPATH."""
     for name in ("engine", "harnesses", "ftagent", "tests"):
         rig.keep(f"project/{name}/__init__.py", "raise SystemExit('the project was imported')\n")

@@ -29,9 +29,7 @@ def agent_turns(shown: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize(
-    "agent", [n if n in ("pi", "codex") else pytest.param(n, marks=pytest.mark.slow) for n in ARGS]
-)
+@pytest.mark.parametrize("agent", [n if n == "pi" else pytest.param(n, marks=pytest.mark.slow) for n in ARGS])
 def test_a_conversation_goes_on_and_forks(rig: Any, agent: str) -> None:
     rig.install(agent)
     script = rig.folder / "script.json"

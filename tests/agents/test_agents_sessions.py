@@ -18,8 +18,9 @@ SIDE = "Repair of calc"
 @dataclass(frozen=True)
 class Case:
     args: tuple[str, ...]
-    sides: int  # requests besides the four turns: titles and the like
+    sides: int | None  # requests besides the four turns, titles and the like; None: more or less of them
     timeout_s: float = 120
+    checks: int = 0  # so often at most it asks once more whether what it did was verified
 
 
 CASES = {
@@ -29,23 +30,29 @@ CASES = {
     "claude": Case(("-p", TASK, "--allowedTools", "Bash,Read,Edit"), sides=0),
     "codex": Case(("exec", "-s", "danger-full-access", TASK), sides=0),
     "openclaw": Case(("agent", "--local", "--agent", "main", "--message", TASK), sides=0, timeout_s=280),
+    "qwen": Case(("--yolo", TASK), sides=None),
+    "hermes": Case(("chat", "--yolo", "-Q", "-q", TASK), sides=None, timeout_s=200, checks=2),
 }
+SLOW = ("openclaw", "qwen", "hermes")
 
 
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("agent", [pytest.param(n, marks=pytest.mark.slow) if n == "openclaw" else n for n in CASES])
+@pytest.mark.parametrize("agent", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CASES])
 def test_scripted_session(rig: Any, agent: str) -> None:
     case = CASES[agent]
     if agent != "mini":
         rig.install(agent)
-    run = rig.launch(agent, *case.args, model="tiny-hybrid", timeout_s=case.timeout_s, script=script(rig.project))
+    turns_said = script(rig.project)
+    turns_said["turns"] += [{"blocks": [{"text": ANSWER}]}] * case.checks
+    run = rig.launch(agent, *case.args, model="tiny-hybrid", timeout_s=case.timeout_s, script=turns_said)
     assert run.code == 0, run
     assert ANSWER in run.stdout, run
     assert (rig.project / "calc.py").read_text() == "def add(a, b):\n    return a + b\n", run
     assert (rig.project / "seen.txt").read_text() == "    return a - b\n", "bash ran before the edit"
     turns = [request for request in run.requests if not request["side"]]
-    assert [request["end"] for request in turns] == ["tool_use", "tool_use", "tool_use", "stop"], run
-    assert len(run.requests) - len(turns) == case.sides, run
+    assert 4 <= len(turns) <= 4 + case.checks, run
+    assert [request["end"] for request in turns] == [*["tool_use"] * 3, *["stop"] * (len(turns) - 3)], run
+    assert len(run.requests) - len(turns) == case.sides or case.sides is None, run
     assert all(request["session"] and request["scripted"] and not request["error"] for request in run.requests)
     assert len({request["session"] for request in run.requests}) == 1
     assert all(later["cached_tokens"] > 0 for later in turns[1:]), "a later turn found nothing of the one before it"
@@ -63,6 +70,15 @@ def script(project: Path) -> dict[str, Any]:
         ],
         "side": SIDE,
     }
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("agent", ["qwen", "hermes"])
+def test_a_window_that_is_too_small_is_refused(rig: Any, agent: str) -> None:
+    rig.install(agent)
+    run = rig.launch(agent, *CASES[agent].args, model="tiny-hybrid", timeout_s=60, options=("--ctx", "48k"))
+    assert run.code == 5 and "needs a window of 64,000 tokens" in run.stderr, run
+    assert run.requests == []
 
 
 @pytest.mark.timeout(420)

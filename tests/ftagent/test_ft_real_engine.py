@@ -35,7 +35,7 @@ def launch(box) -> subprocess.CompletedProcess[str]:
     return box.run("launch", "mini", "--force", "--script", script, "--", "Make a file.", timeout=120)
 
 
-def test_launches_share_one_engine_and_every_request_is_counted(real) -> None:
+def test_case_13_launches_at_the_same_instant_share_one_engine(real) -> None:
     """Cases 10 and 13, and the canary: two launches at the same instant, each with its own session."""
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(lambda _: launch(real), range(2)))

@@ -1,0 +1,143 @@
+"""Every way into each agent, in a home, a project and a shell that want it elsewhere: all requests reach our engine (case 2)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.agents.entries import ANSWER, ENTRIES, PROMPT, Command, Screen, Talk
+from tests.agents.homes import CLAUDE_LOGIN, CODEX_LOGIN, everything
+
+pytestmark = pytest.mark.agents
+
+SCRIPT = {"turns": [{"blocks": [{"text": ANSWER}]}] * 8, "side": "A title"}
+FAST = {("pi", "rpc")}
+WAYS = [
+    pytest.param(agent, name, marks=() if (agent, name) in FAST else pytest.mark.slow, id=f"{agent}-{name}")
+    for agent, ways in ENTRIES.items()
+    for name, way in ways.items()
+    if not isinstance(way, Command)  # with these everything is tried in test_agents_hostile
+]
+LOOKED_UP = {("codex", "screen"): {"raw.githubusercontent.com"}}  # announcements, which have no switch
+
+
+def go(rig: Any, agent: str, way: Screen | Talk, *options: str, script: Any = SCRIPT, timeout_s: float = 330) -> Any:
+    through = "typist.py" if isinstance(way, Screen) else "talk.py"
+    if isinstance(way, Screen) and shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    return rig.launch(
+        agent,
+        *way.args,
+        model="tiny-hybrid",
+        timeout_s=timeout_s,
+        script=script,
+        options=options,
+        through=through,
+        plan=way.plan(),
+    )
+
+
+def assert_answered(rig: Any, run: Any, allowed: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    assert run.code == 0, run
+    assert ANSWER.split(",")[0] in run.stdout, run
+    own = [request for request in run.requests if not request["side"]]
+    assert own and all(request["session"] and not request["error"] for request in run.requests), run
+    assert len({request["session"] for request in run.requests}) == 1
+    assert set(run.lookups) <= allowed, run
+    rig.assert_nothing_left(replace(run, lookups=[]))
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize(("agent", "name"), WAYS)
+def test_case_2_every_way_in(rig: Any, agent: str, name: str) -> None:
+    rig.install(agent)
+    rig.make_hostile(everything(agent))
+    way = ENTRIES[agent][name]
+    assert isinstance(way, Screen | Talk)
+    run = go(rig, agent, way)
+    assert_answered(rig, run, LOOKED_UP.get((agent, name), set()))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("verb", ["resume", "fork"])
+def test_case_2_codex_goes_on_in_its_screen(rig: Any, verb: str) -> None:
+    rig.install("codex")
+    rig.make_hostile(everything("codex"))
+    way = ENTRIES["codex"]["screen"]
+    assert isinstance(way, Screen)
+    first = rig.launch(
+        "codex", "exec", "-s", "danger-full-access", PROMPT, model="tiny-hybrid", timeout_s=120, script=SCRIPT
+    )
+    assert first.code == 0, first
+    second = "And once more."
+    script = {"turns": [{"blocks": [{"text": ANSWER}]}, {"blocks": [{"text": second}]}], "side": "A title"}
+    run = rig.launch(
+        "codex",
+        verb,
+        "--last",
+        model="tiny-hybrid",
+        timeout_s=330,
+        script=script,
+        through="typist.py",
+        plan=way.plan("Again.", second),
+    )
+    assert run.code == 0 and second in run.stdout, run
+    assert [request["error"] for request in run.requests if not request["side"]] == [None], run
+    rig.assert_nothing_left(replace(run, lookups=[]))
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("login", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize("agent", ["claude", pytest.param("codex", marks=pytest.mark.slow)])
+def test_case_5_no_wizard_comes_before_the_prompt(rig: Any, agent: str, login: bool) -> None:
+    """With a login of the vendor, which is there afterwards, and in a home where the agent never ran."""
+    rig.install(agent)
+    if login:
+        seen = {"hasCompletedOnboarding": True, "theme": "dark", "oauthAccount": {"accountUuid": "a"}}
+        rig.keep(".claude.json", json.dumps(seen))
+        rig.keep(".claude/.credentials.json", json.dumps(CLAUDE_LOGIN))
+        rig.keep(".codex/auth.json", json.dumps(CODEX_LOGIN))
+    kept = [rig.home / ".claude" / ".credentials.json", rig.home / ".codex" / "auth.json"]
+    before = [file.read_text() for file in kept if file.exists()]
+    way = ENTRIES[agent]["screen"]
+    assert isinstance(way, Screen)
+    run = go(rig, agent, way)
+    assert_answered(rig, run, LOOKED_UP.get((agent, "screen"), set()))
+    assert [file.read_text() for file in kept if file.exists()] == before
+    if login:
+        facts = json.loads((rig.home / ".claude.json").read_text())
+        assert facts["oauthAccount"] == {"accountUuid": "a"} and facts["hasCompletedOnboarding"]
+    else:
+        assert not (rig.home / ".claude.json").exists() or agent != "claude", "set up in the user's stead"
+
+
+NEW_VERSION = """#!/bin/sh
+[ "$1" = --version ] && echo "99.1.0" && exit 0
+exec {real} "$@"
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "agent", ["pi", pytest.param("claude", marks=pytest.mark.slow), pytest.param("codex", marks=pytest.mark.slow)]
+)
+def test_case_14_a_version_nobody_has_checked(rig: Any, agent: str) -> None:
+    """It is said, and the launch works: pinned to our engine like any other, its edits watched instead of foreseen."""
+    rig.install(agent)
+    real = shutil.which(agent, path=rig.env["PATH"])
+    newer = rig.folder / "newer"
+    newer.mkdir()
+    (newer / agent).write_text(NEW_VERSION.format(real=real))
+    (newer / agent).chmod(0o755)
+    rig.env["PATH"] = f"{newer}:{rig.env['PATH']}"
+    rig.make_hostile(everything(agent))
+    args = next(way.args for way in ENTRIES[agent].values() if isinstance(way, Command))
+    run = rig.launch(agent, *args, model="tiny-hybrid", timeout_s=120, script=SCRIPT)
+    assert_answered(rig, run)
+    assert "99.1.0 has not been checked" in run.stderr, run
+    assert run.session["version"] == "99.1.0"

@@ -1,0 +1,145 @@
+"""Launches of another kind with published agents: sealed, integrated, before another engine, over what earlier versions left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from typing import Any
+
+import pytest
+
+from ftagent.files import integrate
+from ftagent.paths import find_paths
+from tests.agents.conftest import BIN
+from tests.agents.entries import ANSWER, ENTRIES, PROMPT, Command
+from tests.agents.homes import everything
+
+pytestmark = pytest.mark.agents
+
+FT = str(BIN / "ft")
+SCRIPT = {"turns": [{"blocks": [{"text": ANSWER}]}] * 4, "side": "A title"}
+FOLDERS = {"claude": ".claude", "codex": ".codex"}
+
+
+def arguments(agent: str) -> tuple[str, ...]:
+    return next(way.args for way in ENTRIES[agent].values() if isinstance(way, Command))
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("agent", [pytest.param("claude", marks=pytest.mark.slow), "codex"])
+def test_sealed_the_users_own_state_is_out_of_reach(rig: Any, agent: str) -> None:
+    """The agent reads and writes a folder of the session; it goes on there, and nowhere else."""
+    rig.install(agent)
+    rig.make_hostile(everything(agent))
+    if agent == "claude":  # what Claude Code writes at each start is out of reach as well
+        file = rig.home / ".claude.json"
+        rig.kept[file] = file.read_text()
+    before = sorted(path for path in rig.home.rglob("*"))
+    run = rig.launch(agent, *arguments(agent), model="tiny-hybrid", timeout_s=120, script=SCRIPT, options=["--sealed"])
+    assert run.code == 0 and ANSWER in run.stdout, run
+    assert "0 refused at egress" in run.stderr, run
+    rig.assert_nothing_left(run)
+    assert sorted(path for path in rig.home.rglob("*")) == before, "something was written into the home"
+    (session,) = (rig.folder / "ft" / "state" / "sessions").glob("s-*")
+    assert list((session / agent).rglob("*.jsonl")), "the conversation lies elsewhere"
+    script = rig.folder / "script.json"
+    resume = [FT, "resume", "-m", "tiny-hybrid", "--script", str(script), "--sealed", "--", *arguments(agent)]
+    fork = [FT, "launch", agent, "--fork", session.name, "-m", "tiny-hybrid", "--", *arguments(agent)]
+    seen = rig.run(resume, fork, [FT, "engine", "stop"], timeout_s=120)["results"]
+    assert seen[0]["code"] == 0 and ANSWER in seen[0]["stdout"], seen[0]
+    assert seen[1]["code"] == 4 and "own folder" in seen[1]["stderr"], seen[1]
+    assert sorted(path for path in rig.home.rglob("*")) == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_case_9_openclaw_integrated_keeps_what_it_wrote_meanwhile(rig: Any) -> None:
+    """This engine in the user's own configuration, a setting that the agent changes during the session, and all taken back."""
+    rig.install("openclaw")
+    text = '{\n  // mine\n  agents: { defaults: { model: { primary: "paid/x", fallbacks: ["paid/y"] } } },\n}\n'
+    rig.keep(".openclaw/openclaw.json", text)
+    config = rig.home / ".openclaw" / "openclaw.json"
+    change = 'openclaw config set agents.defaults.userTimezone "Europe/Berlin"'
+    script = {"turns": [{"blocks": [{"tool": "bash", "args": {"command": change}}]}, {"blocks": [{"text": ANSWER}]}]}
+    run = rig.launch(
+        "openclaw",
+        *arguments("openclaw"),
+        model="tiny-hybrid",
+        timeout_s=330,
+        script={**script, "side": "A title"},
+        options=["--integrate"],
+    )
+    assert run.code == 0 and ANSWER in run.stdout, run
+    assert (run.lookups, run.no_routes) == ([], 0), run
+    after = config.read_text()
+    assert '"ft/tiny-hybrid"' in after and "paid/y" not in after, after
+    assert "Europe/Berlin" in after, "what the agent wrote was clobbered"
+    assert list((rig.home / ".openclaw" / "agents").rglob("*.jsonl")), "it did not run in the user's own folder"
+    done = subprocess.run([FT, "restore", "openclaw"], env=rig.env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    left = config.read_text()
+    assert "Europe/Berlin" in left and '"ft/tiny-hybrid"' not in left and "ft_sess_" not in left, left
+
+
+@pytest.mark.timeout(300)
+def test_case_6_codex_starts_although_it_rejects_what_an_earlier_version_wrote(rig: Any) -> None:
+    rig.install("codex")
+    theirs = '# mine\napproval_policy = "never"\n\n[profiles.own] # mine too\nmodel = "gpt-9"\n'
+    rig.keep(".codex/config.toml", theirs)
+    file = rig.home / ".codex" / "config.toml"
+    ours = {
+        ("profile",): "ft",
+        ("model_providers", "ft", "name"): "ft",
+        ("model_providers", "ft", "wire_api"): "chat",
+    }
+    integrate.write(integrate.integrate("codex", file, ours), find_paths(rig.env))
+    assert tomllib.loads(file.read_text())["profile"] == "ft"
+    alone = rig.run(["codex", "exec", "--skip-git-repo-check", PROMPT], timeout_s=60)["results"][0]
+    assert alone["code"] != 0 and "no longer supported" in alone["stderr"] + alone["stdout"], alone
+    run = rig.launch("codex", *arguments("codex"), model="tiny-hybrid", timeout_s=120, script=SCRIPT)
+    assert run.code == 0 and ANSWER in run.stdout, run
+    assert file.read_text() == theirs
+    assert str(file) in run.stderr, "the change of the file was not said"
+
+
+UPSTREAM = {"model": "tiny-hybrid", "words": ["So.", "\n</think>\n\n", "Answered", " by", " another", " engine."]}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "agent", ["pi", *(pytest.param(n, marks=pytest.mark.slow) for n in ("claude", "codex", "opencode"))]
+)
+def test_an_engine_before_another_one(rig: Any, agent: str) -> None:
+    rig.install(agent)
+    rig.make_hostile(everything(agent))
+    run = rig.launch(agent, *arguments(agent), model="tiny-hybrid", timeout_s=200, through="upstream.py", plan=UPSTREAM)
+    assert run.code == 0 and "Answered by another engine." in run.stdout, run
+    assert "asked 0 times" not in run.stdout, run
+    rig.assert_nothing_left(run)
+
+
+@pytest.mark.timeout(200)
+def test_what_that_engine_cannot_do_is_refused_before_the_agent_starts(rig: Any) -> None:
+    rig.install("pi")
+    run = rig.launch(
+        "pi", "-p", PROMPT, model="tiny-hybrid", timeout_s=120, script=SCRIPT, through="upstream.py", plan=UPSTREAM
+    )
+    assert run.code == 125 and "script" in run.stderr and "no upstream offers" in run.stderr, run
+    assert "asked 0 times" in run.stdout, run
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_managed_settings_of_the_machine(rig: Any) -> None:
+    """OpenCode merges those of the machine after ours, so they are refused; its own way to have them elsewhere shows that."""
+    rig.install("opencode")
+    managed = rig.folder / "managed"
+    managed.mkdir()
+    settings = {"$schema": "https://opencode.ai/config.json", "enabled_providers": ["paid"]}
+    (managed / "opencode.json").write_text(json.dumps(settings))
+    rig.env["OPENCODE_TEST_MANAGED_CONFIG_DIR"] = str(managed)
+    keep = ["--keep-env", "OPENCODE_TEST_MANAGED_CONFIG_DIR"]
+    run = rig.launch("opencode", "run", PROMPT, model="tiny-hybrid", timeout_s=100, script=SCRIPT, options=keep)
+    assert run.code != 0 or ANSWER not in run.stdout, "they stand below ours: then they need no refusal"
+    assert (run.lookups, run.no_routes) == ([], 0), run
