@@ -101,7 +101,8 @@ class Orders:
         if slots is not None:
             self._check_slots(int(slots))
         if preset:
-            tier = replace(plan.tier, slabs=start.kv_slabs + start.experts_slabs)
+            most = plan.tier.experts if memory.mover.experts_move else 0
+            tier = replace(plan.tier, slabs=start.kv_slabs + start.experts_slabs, slots_most=most, kv_share=1)
             kv, slots = share(preset, tier, kv, slots)
         elif kv is None:
             kv = memory.kv_pin

@@ -1,4 +1,4 @@
-"""Ask the running engine: health, stats, requests, explain, anchors, draft"""
+"""Ask the running engine: health, stats, cache, requests, explain, anchors, draft"""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 
 from ftagent.atomic import read_json
 from ftagent.context import Context
-from ftagent.errors import NotHere
+from ftagent.errors import NotHere, UsageError
 from ftagent.explain import anchors_text, explain_text
 from ftagent.local_engine.client import EngineClient, EngineHttpError
+from ftagent.local_engine.memory import PRESETS, map_text, move_text, request_body
 from ftagent.local_engine.report import running_client
 from ftagent.output import print_json, table
 from ftagent.session.records import SESSION_ID, all_sessions
 
+CACHE_S = 40.0  # the engine answers after the step it is in, within 30 s
 _COLUMNS = (
     ("session", "SESSION"),
     ("api", "API"),
@@ -30,10 +32,13 @@ _COLUMNS = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="health|stats|requests|explain|anchors|draft")
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="health|stats|cache|requests|explain|anchors|draft"
+    )
     for name, about in (
         ("health", "whether it is alive"),
-        ("stats", "counters and the memory map"),
+        ("stats", "every counter and every effective setting"),
+        ("cache", "who has the memory: expert slots and KV; change it while requests run"),
         ("requests", "the newest requests, one a line"),
         ("explain", "what each turn of a session had to compute, and why"),
         ("anchors", "the saved states that a next prompt can resume from"),
@@ -44,15 +49,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if name == "requests":
             action.add_argument("--session", metavar="ID", help="of one session")
             action.add_argument("-n", "--lines", type=int, default=20, metavar="N", help="at most so many (default 20)")
+        if name == "cache":
+            _configure_cache(action)
         if name in ("explain", "draft"):
             action.add_argument("session", nargs="?", metavar="SESSION", help="default: the one used last")
         if name == "explain":
             action.add_argument("--texts", action="store_true", help="show the old and the new text around each break")
 
 
+def _configure_cache(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--moe", metavar="N", help="expert slots over all layers, such as 512 or 2k")
+    action.add_argument("--kv", metavar="N", help="KV tokens over all sessions, such as 64k")
+    action.add_argument(
+        "--preset",
+        choices=PRESETS,
+        help="minimum: KV 4k, one layer of experts; chat: KV 10k, the rest experts; agent: KV 50k or more, two layers of "
+        "experts or more; auto: the engine decides",
+    )
+    action.add_argument("--auto", action="store_true", help="let the engine decide again: as --preset auto")
+    action.add_argument("--what-if", action="store_true", help="say what it would give, and change nothing")
+    action.epilog = "What is set by hand stays; the other gives way. Nothing that runs is stopped or refused."
+
+
 def run(args: argparse.Namespace, context: Context) -> int:
     """Exit 3 when no engine is running."""
+    asked = request_body(args.moe, args.kv, args.preset, args.auto) if args.action == "cache" else {}
     client = running_client(context)
+    if args.action == "cache":
+        return _cache(client, asked, args)
     if args.action == "requests":
         return _requests(client, args, context)
     if args.action == "explain":
@@ -66,6 +90,29 @@ def run(args: argparse.Namespace, context: Context) -> int:
         print_json({"schema": "ft.health/1", **document})
     else:
         _print_flat(document)
+    return 0
+
+
+def _cache(client: EngineClient, asked: dict[str, Any], args: argparse.Namespace) -> int:
+    """Exit 2 for sizes that this engine's memory could never give."""
+    if not asked:
+        if args.what_if:
+            raise UsageError("--what-if goes with what would be changed.", "ft ctl cache --what-if --kv 64k")
+        told = client.get("/v1/engine/memory", timeout_s=CACHE_S)
+        text = map_text(told) if not args.json else ""
+    else:
+        path = f"/v1/engine/memory/{'plan' if args.what_if else 'apply'}"
+        try:
+            told = client.post(path, asked, timeout_s=CACHE_S)
+        except EngineHttpError as error:
+            if error.status != 400:
+                raise
+            raise UsageError(error.message.removeprefix("The engine answered 400: "), "ft ctl cache") from None
+        text = move_text(told, asked) if not args.json else ""
+    if args.json:
+        print_json(told)
+    else:
+        print(text)
     return 0
 
 
