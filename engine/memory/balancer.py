@@ -40,13 +40,14 @@ class Balancer:
 
     def propose(self, view: View) -> Proposal | None:
         """A better split than `view.split`, or None. The same view with the proposed split gives None."""
-        waits = view.need_kv > view.split.kv_slabs
+        waits, needed, least_kv = view.need_kv > view.split.kv_slabs, view.need_kv, Bounds.of(view).low
         view = with_lead(view, -(-self.tuning.lead_tokens // max(1, view.tokens_per_slab)))
+        half_lead = needed + (view.need_kv - needed) // 2  # it is filled up again when it is half used
         bounds = Bounds.of(view)
         best = self._best(view, bounds)
         reason, urgent = self._forced(view, bounds, best, waits)
         if not reason:
-            reason = self._gains(view, bounds, best)
+            reason = self._gains(view, best, max(least_kv, min(half_lead, bounds.low)))
         if not reason or (best == view.split and view.usable == view.slabs - view.lent):
             return None
         if best.kv_slabs > view.split.kv_slabs:
@@ -114,8 +115,8 @@ class Balancer:
             return "memory came back", False
         return "", False
 
-    def _gains(self, view: View, bounds: Bounds, best: Split) -> str:
-        """Why `best` is worth a move; empty when it is not, or too soon."""
+    def _gains(self, view: View, best: Split, least_kv: int) -> str:
+        """Why `best` is worth a move; empty when it is not, or too soon. Below `least_kv` it always is."""
         now = view.split
         if best == now:
             return ""
@@ -123,8 +124,8 @@ class Balancer:
         if not more and view.now_s < self._grown_at + self.tuning.dwell_s:
             return ""
         cost, better = turn_s(view, now), turn_s(view, best)
-        if now.kv_slabs < bounds.low:
-            return "a running request grows"
+        if now.kv_slabs < least_kv:
+            return "a running request grows" if any(line.running for line in view.lines) else "nobody used it"
         if cost - better <= self.tuning.band * cost:
             return ""
         return "the next turn needs KV" if more else "experts gain more"

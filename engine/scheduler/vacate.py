@@ -12,6 +12,8 @@ from engine.memory.pools import PagePool, StatePool
 from engine.scheduler.residency import Residency
 from engine.scheduler.step import Runner
 
+EVICT_TOGETHER = 64  # slabs
+
 
 @dataclass(slots=True)
 class Counts:
@@ -47,7 +49,11 @@ class Pages:
     def empty(self, slab: int, counts: Counts, evict: bool = True) -> bool:
         """Empty a closed slab. False when nothing could be done, because all pages are held and there is no other place."""
         cells, done = self.pool.cells, False
-        short = cells.live()[slab] - self.pool.free
+        live = cells.live()
+        short = live[slab] - self.pool.free
+        if evict:  # the tree is looked through once for many slabs
+            together = sum(sorted(live[other] for other in cells.closed)[:EVICT_TOGETHER])
+            short = max(short, together - self.pool.free)
         if short > 0 and evict:
             evicted = self._cache.evict(short)
             counts.evicted_pages += evicted

@@ -59,8 +59,8 @@ class Bounds:
         if self.low <= view.split.kv_slabs <= self.high:
             yield view.split.kv_slabs
         tokens = 0.0
-        for line in wanted(view.lines):
-            for part in (line.tokens, line.growth):
+        for line, wish in wanted(view.lines):
+            for part in (line.tokens, wish - line.tokens):
                 tokens += part
                 slabs = view.need_kv - int(-tokens // view.tokens_per_slab)
                 if self.low <= slabs <= self.high:
@@ -68,10 +68,6 @@ class Bounds:
 
 
 def with_lead(view: View, lead_slabs: int) -> View:
-    """`view` as if a running request needed `lead_slabs` more, so that it need not ask again soon. As long as half of the lead is
-    there, it is not filled up again."""
-    if not any(line.running for line in view.lines):
-        return view
-    least, comfortable = view.need_kv + lead_slabs // 2, view.need_kv + lead_slabs
-    kv = view.split.kv_slabs
-    return replace(view, need_kv=min(kv, comfortable) if kv >= least else comfortable)
+    """`view` as if a running request needed `lead_slabs` more, so that it need not ask again soon."""
+    runs = any(line.running for line in view.lines)
+    return replace(view, need_kv=view.need_kv + lead_slabs) if runs else view

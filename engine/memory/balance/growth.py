@@ -73,6 +73,9 @@ class Growth:
             Line(max(tokens, self._tokens(line)), self._growth(line), 1.0, running=True)
             for line, tokens in running.items()
         ]
+        for line in running:
+            if line in self._seen:
+                self._hand_over(line, self._seen[line])
         for line, seen in self._seen.items():
             if line not in running:
                 made.append(Line(seen.tokens, self._growth(line), self._reuse(seen, now_s)))

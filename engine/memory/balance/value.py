@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from engine.memory.balance.view import Line, Prediction, View
 from engine.memory.split import Split
@@ -21,20 +21,22 @@ def turn_s(view: View, split: Split) -> float:
 def replayed(view: View, kv_slabs: int) -> float:
     """Tokens expected to be computed again in one turn, with what is needed for sure taken off first.
 
-    The cache gives up what is least likely to be used again, so lines keep their room in the order of `reuse`.
+    The cache gives up what is least likely to be used again, so lines keep their room in the order of `reuse`. While nothing
+    runs, the first of them is given what it is expected to grow by.
     """
-    room = (kv_slabs - view.need_kv) * view.tokens_per_slab
+    room = float((kv_slabs - view.need_kv) * view.tokens_per_slab)
     lost = 0.0
-    for line in wanted(view.lines):
-        tokens = line.tokens + line.growth
+    for line, tokens in wanted(view.lines):
         lost += line.reuse * max(0.0, tokens - max(0.0, room))
-        room -= int(tokens)
+        room -= tokens
     return lost
 
 
-def wanted(lines: Iterable[Line]) -> list[Line]:
-    """The lines that do not run, most likely to be used again first."""
-    return sorted((line for line in lines if not line.running), key=lambda line: -line.reuse)
+def wanted(lines: Sequence[Line]) -> list[tuple[Line, float]]:
+    """The lines that do not run and the tokens that each is to have, most likely to be used again first; of equals the last."""
+    resting = sorted((line for line in reversed(lines) if not line.running), key=lambda line: -line.reuse)
+    busy = len(resting) < len(lines)
+    return [(line, line.tokens + (line.growth if not i and not busy else 0.0)) for i, line in enumerate(resting)]
 
 
 def predict(view: View, split: Split) -> Prediction:

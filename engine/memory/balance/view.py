@@ -13,7 +13,7 @@ from engine.memory.split import Split
 class Line:
     """The KV of one conversation. `tokens` are held or cached now, `growth` more are expected by the end of its next turn,
     and `reuse` is the probability that this comes within the time of one turn. A `running` line is in a step or waits for
-    one: what it needs is in `View.need_kv`."""
+    one: what it needs is in `View.need_kv`. Lines are given in the order of their last use."""
 
     tokens: int
     growth: float = 0.0

@@ -54,6 +54,8 @@ def test_a_thread_is_done_when_the_line_before_it_goes_on_and_not_when_it_came_b
     assert reuse() == {"s": 1.0, "s/one": 1.0, "s/two": 1.0}, "the main line waits for both"
     growth.ended("other", 1000, 10, 0.0)
     assert reuse()["s/one"] > 0.5
+    running = growth.lines(0.0, {"s": 1100})
+    assert [line.reuse for line in running if not line.running][:2] == [DONE, DONE], "known as soon as it goes on"
     growth.ended("s", 1200, 10, 0.0)
     assert reuse()["s/one"] == reuse()["s/two"] == DONE < reuse()["s"] == reuse()["other"]
     growth.ended("s/one", 700, 10, 0.0)

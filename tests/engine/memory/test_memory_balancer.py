@@ -97,7 +97,8 @@ def test_what_was_proposed_is_not_proposed_again(view):
 @settings(max_examples=400, deadline=None)
 @given(views())
 def test_no_possible_split_is_cheaper_than_the_chosen_one(view):
-    view = replace(view, pins={}, take_back=0)
+    """Where nothing runs: a running request is given room ahead of its need, whatever that costs."""
+    view = replace(view, pins={}, take_back=0, lines=tuple(replace(line, running=False) for line in view.lines))
     proposal = Balancer().propose(view)
     assume(proposal is not None)
     chosen = proposal.split
@@ -106,9 +107,6 @@ def test_no_possible_split_is_cheaper_than_the_chosen_one(view):
         experts = view.usable - chosen.state_slabs - kv
         if kv < chosen.kv_slabs and experts * view.slots_per_slab > EXPERTS + view.slots_per_slab:
             continue  # would leave slabs idle
-        lead = chosen.kv_slabs - max(view.need_kv, view.least.kv_slabs)
-        if kv < chosen.kv_slabs and any(line.running for line in view.lines) and lead * view.tokens_per_slab <= 1280:
-            continue  # the room that a running request has ahead of it
         assert turn_s(view, chosen) <= turn_s(view, Split(kv, chosen.state_slabs, experts)) * (1 + 1e-9)
 
 
