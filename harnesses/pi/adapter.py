@@ -125,6 +125,8 @@ def _settings(context: LaunchContext) -> tuple[dict[str, Any], list[Warning_]]:
     settings["defaultProvider"] = PROVIDER
     settings["defaultModel"] = context.model
     settings["enableInstallTelemetry"] = False
+    if context.version:
+        settings["lastChangelogVersion"] = context.version  # pi would write it into this file
     retry = settings.setdefault("retry", {})
     if isinstance(retry, dict):
         retry["provider"] = {**retry.get("provider", {}), "timeoutMs": context.silence_limit_s * 1000}

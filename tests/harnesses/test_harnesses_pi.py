@@ -61,6 +61,13 @@ def test_settings_come_along_without_what_reaches_elsewhere(make_context: MakeCo
     assert [w.code for w in injection.warnings] == ["FT-W0110 setting-overridden", "FT-W0113 packages-not-loaded"]
 
 
+def test_pi_has_no_reason_to_write_its_settings(make_context: MakeContext) -> None:
+    """It keeps there which version's news were shown, and what an agent writes is kept as a change."""
+    injection = ADAPTER.inject(make_context(version="0.73.1"))
+    (file,) = [file for file in injection.files if file.path.name == "settings.json"]
+    assert json.loads(file.text)["lastChangelogVersion"] == "0.73.1"
+
+
 def test_a_thinking_level_may_be_given(make_context: MakeContext) -> None:
     argv = ADAPTER.inject(make_context(args=["--model", "ft/tiny:high", "hi"])).argv
     assert argv[4:] == ["--provider", "ft", "--model", "tiny:high", "hi"]
