@@ -81,6 +81,8 @@ class Balancing:
         self._planned_tokens = planned_tokens  # of the split at the start, whose last slab may have room for some more
         self._proposal: Proposal | None = None  # of the move under way
         self._measuring: tuple[Proposal, Moved, float | None] | None = None
+        self._rate_before: float | None = None
+        self._running: list[Request] = []  # as of the last `between`
         self._steps = 0
         self._pressed = False
         self._looked_at = self._stuck_at = -1e9
@@ -111,6 +113,14 @@ class Balancing:
             found[EXPERTS] = self.mover.slabs_of(self.slots_pin)
         return found
 
+    def unmet(self) -> bool:
+        """What was set by hand does not hold yet, because requests that run are in the way."""
+        split = self.mover.split
+        return any(
+            split.get(tenant) > slabs if tenant == KV else split.get(tenant) != slabs
+            for tenant, slabs in self.pins().items()
+        )
+
     def view(self, running: Iterable[Request], more_pages: int = 0, pins: dict[str, int] | None = None) -> View:
         """What the balancer sees; with other `pins` than there are, for a question."""
         slab_bytes = self.mover.slab_bytes
@@ -128,13 +138,14 @@ class Balancing:
     def between(self, running: Iterable[Request], decoding: bool) -> bool:
         """Go on with a move, or see whether there shall be one. True while a move is under way and may go on at once."""
         self._steps += 1
-        requests = list(running)
+        self._running = list(running)
         if self.mover.target is None and self._due():
-            self.consider(requests)
+            self.consider(self._running)
         return self._go_on(until=None if decoding else self._clock() + PIECES_S)
 
     def idle(self) -> float | None:
         """Nothing runs. Returns after how many seconds to call again; 0: at once, None: never."""
+        self._running = []
         if self.mover.target is None:
             found, worked = self._look(IDLE_LOOK_S), self._steps > 0
             if found or worked:
@@ -166,14 +177,18 @@ class Balancing:
         unless this is the `last` way for a request that runs."""
         if pages <= 0 or not self.auto or (KV in self.pins() and not last):
             return False
-        before, start = self.mover.split, self._clock()
+        view, start = self.view(self._running, pages), time.perf_counter()
         self._give_up()
-        free = self.budget - before.slabs - (0 if last else self.lent)  # what runs comes before other programs
+        free = self.budget - view.split.slabs - (0 if last else self.lent)  # what runs comes before other programs
         if not self.mover.make_room(pages, max(0, free)):
             return False
-        self.lent = min(self.lent, self.budget - self.mover.split.slabs)
-        after = self.mover.split
-        self._tell(Moved(before, after, after, seconds=self._clock() - start, pieces=1), "a request needs KV")
+        before, after = view.split, self.mover.split
+        self.lent = min(self.lent, self.budget - after.slabs)
+        predicted = self.balancer.predict(view, before), self.balancer.predict(view, after)
+        proposal = Proposal(before, after, self.lent, "a request needs KV", True, *predicted)
+        moved = Moved(before, after, after, seconds=time.perf_counter() - start, pieces=1)
+        self._rate_before = self._measured()
+        self._done(proposal, moved)
         return True
 
     def press(self, pages: int) -> None:
@@ -234,8 +249,7 @@ class Balancing:
         return self.spare.give_back_bytes > 0 or (self.lent > 0 and self.spare.may_take_bytes > 0)
 
     def _begin(self, proposal: Proposal) -> None:
-        self._measured()
-        before = self.outlook.mark()
+        before = self._measured()
         try:
             self.mover.begin(proposal.split)
         except ValueError as failure:
@@ -269,11 +283,17 @@ class Balancing:
         if not moved.complete:
             self._give_up()
         self._proposal = None
-        self._tell(moved, proposal.reason if proposal is not None else "set by hand")
-        if proposal is not None:
-            self._measuring = proposal, moved, self._rate_before
-            self.outlook.mark()
+        if proposal is None:
+            self._tell(moved, "set by hand")
+        else:
+            self._done(proposal, moved)
         self.arrived(moved)
+
+    def _done(self, proposal: Proposal, moved: Moved) -> None:
+        """A move is over; what it gives is measured from now on."""
+        self._tell(moved, proposal.reason)
+        self._measuring = proposal, moved, self._rate_before
+        self.outlook.mark()
 
     def _give_up(self) -> None:
         """The move under way ends where it is."""
@@ -281,12 +301,13 @@ class Balancing:
         self._proposal = None
         self._stuck_at = -1e9
 
-    def _measured(self) -> None:
-        """What the last move gave is known as well as it will be."""
-        if self._measuring is None:
-            return
-        (proposal, moved, before), self._measuring = self._measuring, None
-        self.balancer.note_effect(proposal, self._clock(), moved.after, before, self.outlook.mark(), moved.seconds)
+    def _measured(self) -> float | None:
+        """What the last move gave is known as well as it will be. Returns the decode rate since then."""
+        rate = self.outlook.mark()
+        if self._measuring is not None:
+            (proposal, moved, before), self._measuring = self._measuring, None
+            self.balancer.note_effect(proposal, time.time(), moved.after, before, rate, moved.seconds)
+        return rate
 
     def _tell(self, moved: Moved, reason: str) -> None:
         if moved.before != moved.after or moved.complete:

@@ -169,15 +169,15 @@ class Orders:
         memory.consider(self._running())
         self._waiting.append((n, before))
         if memory.mover.target is None:
-            self._answer_all(complete=True, waits_for=None, moved=Moved(before, before, before))
+            self._arrived(Moved(before, before, before))
             memory.tell_changed()
 
     def _arrived(self, moved: Moved) -> None:
         waits_for = None
-        if not moved.complete:
+        if self._memory.unmet():
             held = self._memory.mover.held_pages * self._pools.page_tokens
             waits_for = f"requests that run, which hold {held} tokens of KV"
-        self._answer_all(moved.complete, waits_for, moved)
+        self._answer_all(waits_for is None, waits_for, moved)
 
     def _answer_all(self, complete: bool, waits_for: str | None, moved: Moved | None) -> None:
         waiting, self._waiting = self._waiting, []

@@ -265,7 +265,7 @@ relaxed = settings(max_examples=50, deadline=None, suppress_health_check=list(He
 
 @pytest.mark.parametrize("hybrid", [False, True], ids=["attention", "hybrid"])
 def test_random_moves_under_load_fail_nobody(hybrid):
-    seen = SimpleNamespace(moves=0, pages=0)
+    seen = SimpleNamespace(moves=0)
 
     @relaxed
     @given(data=st.data())
@@ -304,10 +304,9 @@ def test_random_moves_under_load_fail_nobody(hybrid):
                 (done, *_) = m.of(rid, "done") or [None]
                 if done is None or done["reason"] != "cancelled":
                     m.check(rid)
-        seen.pages += m.runner.copied_pages
         m.cache.check()
         m.cache.evict(1 << 30)
         assert m.pools.pages.used == 0
 
     run()
-    assert seen.moves > 20 and seen.pages > 0
+    assert seen.moves > 20

@@ -246,6 +246,20 @@ def test_idle_costs_nothing(front):
     assert ticks() - before <= 1
 
 
+def test_damage_found_after_a_move_ends_what_is_served(front):
+    f = front(layer_s=0.02, how="damaged")
+    f.ready()
+    f.send(Submit("r", [1, 2], 1000).message())
+    f.until("tokens")
+    asked = {"moe_slots": None, "kv_tokens": 256, "preset": None, "auto": False}
+    f.send({"t": "memory", "n": 1, "op": "apply", **asked})
+    error = f.until("error", rid="r")[-1]
+    assert error["code"].startswith("FT-E0516") and "slot 7" in error["message"]
+    failed = f.until("state", state="failed")[-1]
+    assert failed["code"].startswith("FT-E0516") and failed["hint"]
+    assert f.process.wait(10) == 5
+
+
 def test_killed_and_stopped_workers_are_seen(front):
     f = front(layer_s=0.05)
     f.ready()

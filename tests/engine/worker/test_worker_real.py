@@ -2,57 +2,12 @@
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from engine.protocol import VERSION, Decoder, EditPoint, Submit, encode
-
-ROOT = Path(__file__).parents[3]
-
-
-class Wire:
-    def __init__(self, runtime, *flags):
-        runtime.mkdir(exist_ok=True)
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(runtime / "worker.sock"))
-        self.listener.listen()
-        self.listener.settimeout(60)
-        argv = [sys.executable, "-P", "-m", "engine", "worker", "--runtime-dir", str(runtime), *flags]
-        self.process = subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.DEVNULL)
-        self.connection, _ = self.listener.accept()
-        self.connection.settimeout(60)
-        self.decoder, self.queue = Decoder(), []
-        self.send({"t": "hello", "version": VERSION})
-
-    def send(self, message):
-        self.connection.sendall(encode(message))
-
-    def until(self, accept):
-        seen = []
-        while not seen or not accept(seen[-1]):
-            while not self.queue:
-                data = self.connection.recv(1 << 16)
-                assert data, "the worker closed the socket"
-                self.queue += self.decoder.feed(data)
-            seen.append(self.queue.pop(0))
-        return seen
-
-    def ask(self, rid, tokens, **fields):
-        self.send(Submit(rid, tokens, 8, **fields).message())
-        seen = self.until(lambda m: m["t"] in ("done", "error"))
-        assert seen[-1]["t"] == "done", seen[-1]
-        return [t for m in seen if m["t"] == "tokens" for t in m["ids"]], seen[-1]
-
-    def close(self):
-        self.process.kill()
-        self.process.wait(10)
-        self.connection.close()
-        self.listener.close()
+from engine.protocol import EditPoint
+from tests.engine.worker.wire import Wire
 
 
 @pytest.fixture
