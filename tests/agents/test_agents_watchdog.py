@@ -55,7 +55,7 @@ def short(request: pytest.FixtureRequest, new_rig: Callable[[], Any]) -> Waits:
     def wait(rig: Any, agent: str, silent: bool) -> Any:
         limit_s = AGENTS[agent].limit_s
         environ = SILENT if silent else {"FT_HEARTBEAT_S": "2"}
-        return launch(rig, agent, limit_s * LONGER, environ, limit_s, timeout_s=200)
+        return launch(rig, agent, limit_s * LONGER, environ, limit_s, timeout_s=450)
 
     return begin(request, new_rig, wait)
 
@@ -71,14 +71,14 @@ def long(request: pytest.FixtureRequest, new_rig: Callable[[], Any]) -> Waits:
     return begin(request, new_rig, wait)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_prefill_longer_than_the_limit_on_silence(short: Waits, agent: str) -> None:
     turn = waited(short[agent, False].result(), agent, AGENTS[agent].limit_s * LONGER)
     assert turn["watchdog_s"] == AGENTS[agent].limit_s, turn
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_without_heartbeats_it_gives_up(short: Waits, agent: str) -> None:
     gave_up(short[agent, True].result(), agent, AGENTS[agent].limit_s)
