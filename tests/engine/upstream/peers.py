@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,10 +43,13 @@ class Peer:
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], port: int, log: Path, wait_s: float = 90) -> Iterator[Peer]:
+def started(
+    command: Sequence[str], port: int, log: Path, wait_s: float = 90, environ: Mapping[str, str] | None = None
+) -> Iterator[Peer]:
     """A server's process, once it lists its models."""
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+        told = {**os.environ, **(environ or {})}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=told)
         try:
             deadline, url = time.monotonic() + wait_s, f"http://127.0.0.1:{port}"
             while True:
@@ -66,3 +69,17 @@ def llama(folder: Path, name: str = "llama") -> contextlib.AbstractContextManage
     command = [llama_python(), "-m", "llama_cpp.server", "--model", str(smollm2()), "--port", str(port)]
     command += ["--n_ctx", "4096", "--n_threads", "1", "--interrupt_requests", "false"]
     return started(command, port, folder / f"{name}.log")
+
+
+def vllm(folder: Path, model: Path) -> contextlib.AbstractContextManager[Peer]:
+    """vLLM on the CPU, where FT_VLLM_PYTHON names a Python that has it; skips the test elsewhere."""
+    python = os.environ.get("FT_VLLM_PYTHON")
+    if not python:
+        pytest.skip("FT_VLLM_PYTHON names no Python with vLLM")
+    port = free_port()
+    command = [python, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--port", str(port)]
+    command += ["--host", "127.0.0.1", "--served-model-name", "tiny", "--enforce-eager", "--max-model-len", "4096"]
+    environ = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    flags = ["--dtype", "bfloat16", "--enable-prompt-tokens-details"]
+    return started([*command, *flags], port, folder / "vllm.log", 600, environ)
