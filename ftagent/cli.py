@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from ftagent.commandline import index
 from ftagent.errors import FtError, UsageError, explain_os_error
 from ftagent.isolation import demote_foreign_paths
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 USAGE = """\
 usage: ft [--debug] [--color auto|always|never] [--no-input] COMMAND ...
 
@@ -51,9 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("Stopped.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
     except OSError as error:
+        if error.filename is None and error.errno in _FULL:  # all that we write has a name but this
+            _drop_output()
+            reason = error.strerror or str(error)
+            print(f"ft: The output could not be written: {reason}.\n    Send it somewhere else.", file=sys.stderr)
+            return 1
         if debug:
             raise
         _report(FtError(*explain_os_error(error)), arguments)
@@ -65,6 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             FtError(f"{type(error).__name__}: {error}", "Run the same command with --debug for the trace."), arguments
         )
         return 1
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere, so that Python does not fail over it once more while it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _flushed(arguments: list[str]) -> int:

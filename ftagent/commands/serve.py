@@ -33,8 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    from ftagent.errors import Conflict
-    from ftagent.local_engine.command import engine_command, foreground_environment, run_engine_tool
+    from ftagent.errors import Conflict, UsageError
+    from ftagent.local_engine.command import engine_command, foreground_environment, run_engine_tool, unknown_flags
     from ftagent.local_engine.models import find_model
     from ftagent.local_engine.options import as_arguments
     from ftagent.local_engine.process import refuse_foreign_port, serve_arguments
@@ -42,6 +42,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from ftagent.local_engine.running import find_engine
     from ftagent.paths import ensure
 
+    if unknown := unknown_flags(context.env, "plan" if args.plan else "serve", args.rest):
+        raise UsageError(f"ft serve: unrecognized arguments: {' '.join(unknown)}.", "ft serve --help")
     settings = context.settings({**engine_flags(args), "models_dir": args.models_dir})
     models_dir = context.models_dir(settings)
     wanted_model = args.model or settings.text("model")

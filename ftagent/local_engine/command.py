@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,18 @@ def engine_command(*arguments: str) -> list[str]:
 def foreground_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The engine's environment where its errors go to the person who typed the command, in our own form."""
     return {**engine_environment(env), "FT_ASKED_BY": "ft"}
+
+
+def unknown_flags(env: Mapping[str, str], command: str, words: Sequence[str]) -> list[str]:
+    """Of flags that are passed on unread, those that the engine's command does not have: found out before anything is made."""
+    flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+    if not flags:
+        return []
+    told = subprocess.run(
+        engine_command(command, "--help"), env=foreground_environment(env), capture_output=True, text=True, timeout=60
+    )
+    known = set(re.findall(r"--[a-z][a-z0-9-]*", told.stdout))
+    return [flag for flag in flags if flag not in known] if known else []
 
 
 def run_engine_tool(

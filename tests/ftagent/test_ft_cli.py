@@ -70,6 +70,14 @@ def test_exit_codes_of_words(sandbox) -> None:
     assert json.loads(sandbox.run("version", "--json").stdout)["ft"] == __version__
 
 
+def test_flags_of_the_engine_are_known_before_anything_is_made(sandbox) -> None:
+    for more in ([], ["--plan"]):
+        done = sandbox.run("serve", *more, "--nonsense")
+        assert done.returncode == 2 and "--nonsense" in done.stderr, done.stderr
+    assert not (sandbox.ft_home / "data").exists()
+    assert sandbox.run("serve", "--record-dir", "/nowhere", "-m", "nosuch").returncode == 3
+
+
 def test_unknown_agent_names_the_nearest(sandbox) -> None:
     done = sandbox.run("launch", "cluade", "--dry-run")
     assert done.returncode == 2
@@ -130,6 +138,19 @@ def test_closed_streams_are_no_fault(closed: str, sandbox) -> None:
     command = f"{sys.executable} -P -m ftagent launch pi --dry-run {closed}"
     done = subprocess.run(["sh", "-c", command], env=sandbox.env, cwd=sandbox.project, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ls", "--json"], ["help", "all"], ["config", "show"], ["launch", "pi", "--dry-run"]]
+)
+def test_output_that_does_not_fit_is_said_once(arguments: list[str], sandbox) -> None:
+    command = [sys.executable, "-P", "-m", "ftagent", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, env=sandbox.env, cwd=sandbox.project, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr == "ft: The output could not be written: No space left on device.\n    Send it somewhere else.\n"
 
 
 def test_failures_of_the_system_are_sentences(sandbox) -> None:
