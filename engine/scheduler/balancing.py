@@ -73,6 +73,7 @@ class Balancing:
         self.lent = 0
         self.auto = auto
         self.kv_pin, self.slots_pin = kv_pin, slots_pin
+        mover.ask(slots_pin)  # without one, slots that experts are given later are used as well
         self.running: Iterable[Request] = ()
         self.spare: Spare | None = None
         self.changed: list[Callable[[], None]] = []  # called when the split has changed
