@@ -81,7 +81,7 @@ PEER := build/peer
 
 $(PEER)/.built:
 	@$(PYTHON) -m venv $(PEER)
-	@CMAKE_ARGS="-DGGML_NATIVE=ON" $(PEER)/bin/python -m pip --disable-pip-version-check install --no-binary llama-cpp-python llama-cpp-python==0.3.36 | $(PIP_SHOWN)
+	@CMAKE_ARGS="-DGGML_NATIVE=ON" $(PEER)/bin/python -m pip --disable-pip-version-check install --no-binary llama-cpp-python 'llama-cpp-python[server]==0.3.36' | $(PIP_SHOWN)
 	@touch $@
 
 peer: $(PEER)/.built
