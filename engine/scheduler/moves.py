@@ -148,9 +148,10 @@ class Mover:
         return self._executor.most if self._executor is not None else 0
 
     def ask(self, slots: int | None) -> None:
-        """Use at most so many of the slots that experts have; None: all."""
+        """Use at most so many of the slots that experts have; None: all. Raises ExpertsDamaged."""
         if self._executor is not None:
             self._executor.ask(slots)
+            self._executor.verify()
 
     def begin(self, target: Split) -> None:
         """Go to `target` from now on, a piece for each `advance`; what was under way before ends where it is.

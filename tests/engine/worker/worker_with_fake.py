@@ -19,6 +19,9 @@ class Damaged:
 
     least = most = 0
 
+    def ask(self, slots):
+        pass
+
     def verify(self):
         raise ExpertsDamaged("Expert 3 of MoE layer 1 differs between slot 7 and its source.", "Test the memory.")
 
