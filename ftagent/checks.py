@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from ftagent.local_engine.report import describe, engine_report
 from ftagent.local_engine.running import find_engine
 from ftagent.settings.config import Settings
 
+FREE_BYTES = 16 << 20  # with less no log, no session and no lease is sure to be written
 MANAGED_SETTINGS = (
     "/etc/claude-code/managed-settings.json",
     "/Library/Application Support/ClaudeCode/managed-settings.json",
@@ -106,6 +108,13 @@ def _settings(context: Context) -> tuple[Settings | None, Check]:
 
 def _folders(context: Context) -> Iterator[Check]:
     for folder in (context.paths.config, context.paths.state, context.paths.runtime, context.paths.data):
+        place = next(place for place in (folder, *folder.parents) if place.exists())
+        if not os.access(place, os.W_OK):
+            why = f"{folder} cannot be written to"
+            yield Check("folders", "FAIL", why, "Correct its permissions, or set FT_HOME to a folder of yours")
+        elif (free := shutil.disk_usage(place).free) < FREE_BYTES:
+            why = f"{free:,} bytes are free for {folder}"
+            yield Check("folders", "FAIL", why, "Free some space, or set FT_HOME to another disk")
         if not folder.exists():
             continue
         found = folder.stat()

@@ -131,6 +131,16 @@ def test_the_usual_commands(sandbox: Any, name: str) -> None:
     walk(sandbox, name, lambda path: path in QUICK)
 
 
+@pytest.mark.skipif(not can_mount(), reason="no mount namespace of its own is permitted")
+@pytest.mark.parametrize(
+    ("name", "words"), [("state-read-only", "cannot be written to"), ("disk-full", "bytes are free")]
+)
+def test_the_doctor_finds_it(sandbox: Any, name: str, words: str) -> None:
+    assert call(sandbox, Place(), ["doctor"]).returncode == 0
+    done = call(sandbox, places(sandbox)[name], ["doctor"])
+    assert done.returncode == 1 and words in done.stdout, done
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", NAMES)
