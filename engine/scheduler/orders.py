@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.errors import BadRequest, FtError, Unsupported
+from engine.errors import BadRequest, Unsupported
 from engine.memory.balancer import Balancer
 from engine.memory.plan import Plan
 from engine.memory.pools import Pools
@@ -60,7 +60,7 @@ class Orders:
                 self._answer({"t": "memory", "n": n, "data": self._predict(self._wish(message))})
             else:
                 self._apply(n, self._wish(message))
-        except FtError as error:
+        except (BadRequest, Unsupported) as error:
             refusal = {"code": error.code, "message": error.message, "hint": error.hint}
             self._answer({"t": "memory", "n": n, "error": refusal})
 

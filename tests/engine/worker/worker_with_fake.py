@@ -15,15 +15,17 @@ layer_s, how = float(sys.argv[1]), sys.argv[2]
 
 
 class Damaged:
-    """Slots of which the first check finds that one has changed."""
+    """Slots of which one changes after the first check."""
 
-    least = most = 0
+    least = most = checks = 0
 
     def ask(self, slots):
         pass
 
     def verify(self):
-        raise ExpertsDamaged("Expert 3 of MoE layer 1 differs between slot 7 and its source.", "Test the memory.")
+        self.checks += 1
+        if self.checks > 1:
+            raise ExpertsDamaged("Expert 3 of MoE layer 1 differs between slot 7 and its source.", "Test the memory.")
 
 
 def load(config, plan, progress):
