@@ -38,6 +38,16 @@ def give_back(memory: torch.Tensor, start: int, size_bytes: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+def touched_bytes(memory: torch.Tensor) -> int:
+    """Bytes of `memory`, which came from `allocate_arena`, that the system has given us for real. Raises OSError."""
+    pages = -(-memory.numel() // mmap.PAGESIZE)
+    found = (ctypes.c_ubyte * pages)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mincore(ctypes.c_void_p(memory.data_ptr()), ctypes.c_size_t(pages * mmap.PAGESIZE), found):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(torch.frombuffer(found, dtype=torch.uint8).bitwise_and(1).sum()) * mmap.PAGESIZE
+
+
 def free_bytes() -> int:
     """Memory this process may still take."""
     return read_hardware().available_bytes

@@ -15,7 +15,8 @@ from engine.memory.ways_out import ways_out
 
 PAGE_TOKENS = (64, 32, 16)
 MIN_SLAB_BYTES = 4 << 20  # large against a page, so that little of a slab is left over
-RUNTIME_BYTES = 384 << 20  # interpreter, torch and the thread pool, measured with an empty model and rounded up
+RUNTIME_BYTES = 239 << 20  # interpreter, torch, tokenizer and thread pool: measured with models of 26 and 752 MiB
+READING_BYTES = 14 << 20  # what reading a bank into RAM leaves behind, whatever its size
 KV_SHARE = 2  # of what is left beside the weights in RAM, 1/2 is KV's; where that is few tokens, 3/4
 CHECKPOINT_SHARE = 8  # and checkpoints at most 1/8
 CHECKPOINTS_PER_REQUEST = 24  # sessions were seen to reach the reuse bound with 19 live ones
@@ -27,31 +28,43 @@ DEVICES = ("cpu", "emulated")
 ROOM_SHARE = 8  # of what the plan leaves, 7/8 may be taken later by hand
 
 
-def plan(hardware: Hardware, geometry: Geometry, settings: Settings, model: str, kv_dtype: str = "bf16") -> Plan:
-    """The plan for `geometry` on `hardware`; `kv_dtype` is the model's own and yields to the setting.
+def plan(
+    hardware: Hardware,
+    geometry: Geometry,
+    settings: Settings,
+    model: str,
+    kv_dtype: str = "bf16",
+    rotary_share: float = 1.0,
+) -> Plan:
+    """The plan for `geometry` on `hardware`; `kv_dtype` is the model's own and yields to the setting. Positions are turned
+    into `rotary_share` of a head's values.
 
     Never raises for lack of memory: look at `fits`. Raises BadRequest when a setting makes no sense at any size,
     Unsupported when it needs another device.
     """
     checked = _checked(settings, kv_dtype)
-    made = _arrange(hardware, geometry, checked, model)
+    made = _arrange(hardware, geometry, checked, model, rotary_share)
     if made.fits:
         return made
 
     def arrange(other: Settings) -> Plan:
-        return _arrange(hardware, geometry, other, model)
+        return _arrange(hardware, geometry, other, model, rotary_share)
 
     return replace(made, ways_out=ways_out(made, geometry, checked, settings, arrange))
 
 
 def plan_model(directory: Path | str, settings: Settings, hardware: Hardware | None = None) -> Plan:
     """The plan for a model directory on this machine. Raises WeightsError when the directory is no whole model."""
+    from engine.weights.config import read_config, rope_parameters, text_config
     from engine.weights.manifest import load_manifest
 
     manifest = load_manifest(directory)
     window = min(manifest.window_tokens or manifest.geometry.max_window_tokens, manifest.geometry.max_window_tokens)
     geometry = replace(manifest.geometry, max_window_tokens=window)
-    return plan(hardware or read_hardware(), geometry, settings, manifest.name, manifest.kv_dtype or "bf16")
+    rope = rope_parameters(text_config(read_config(manifest.path(manifest.config))))
+    share_of_head = float(rope["partial_rotary_factor"])
+    here = hardware or read_hardware()
+    return plan(here, geometry, settings, manifest.name, manifest.kv_dtype or "bf16", share_of_head)
 
 
 def _checked(settings: Settings, kv_dtype: str) -> Settings:
@@ -71,7 +84,7 @@ def _checked(settings: Settings, kv_dtype: str) -> Settings:
     return replace(settings, kv_dtype=dtype)
 
 
-def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: str) -> Plan:
+def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: str, rotary_share: float) -> Plan:
     kv_dtype = settings.kv_dtype or "bf16"
     # without attention a page holds nothing, but the cache still counts tokens in pages
     token_bytes = max(1, geometry.kv_values_per_token * KV_VALUE_BYTES[kv_dtype])
@@ -90,10 +103,11 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         return _ceil(_ceil(tokens, page_tokens) + 1, slab_bytes // page_bytes)
 
     live = settings.max_running if state_bytes else 0
-    workspace = _workspace_bytes(geometry, settings, bool(experts.slots))
+    workspace = _workspace_bytes(geometry, settings, bool(experts.slots), rotary_share)
     bank = 0 if experts.bank == "disk" else geometry.bank_bytes
     beside = geometry.dense_bytes + workspace + state_slabs(live) * slab_bytes  # lies in the fast memory anyway
-    fast = hardware.available_bytes - bank - RUNTIME_BYTES - beside
+    runtime = RUNTIME_BYTES + (READING_BYTES if experts.bank == "ram" else 0)
+    fast = hardware.available_bytes - bank - runtime - beside
     device_memory = None if settings.device == "cpu" else settings.device_memory
     if device_memory is not None:
         fast = min(fast, device_memory - beside)
@@ -117,7 +131,7 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         "bank": bank,
         "experts": expert_slabs * slab_bytes,
         "workspace": workspace,
-        "runtime": RUNTIME_BYTES,
+        "runtime": runtime,
     }
     left = max(0, hardware.available_bytes - sum(fixed.values()) - state_slabs(live) * slab_bytes)
     spare = min(left // CHECKPOINT_SHARE, left - kv_slabs(kv_tokens) * slab_bytes)
@@ -246,18 +260,19 @@ def _checkpoints(settings: Settings, state_bytes: int, live: int, share_bytes: i
     return max(MIN_CHECKPOINTS, min(live * CHECKPOINTS_PER_REQUEST, share_bytes // state_bytes))
 
 
-def _workspace_bytes(geometry: Geometry, settings: Settings, tiered: bool) -> int:
+def _workspace_bytes(geometry: Geometry, settings: Settings, tiered: bool, rotary_share: float) -> int:
     """Peak of one forward at full chunk size: activations of a layer, routed rows, logits, rotary tables."""
     rows = settings.chunk_tokens + settings.max_running
-    row_values = (
-        16 * geometry.hidden_size
-        + 3 * max(1, geometry.top_k) * geometry.expert_width
-        + 4 * geometry.kv_heads * geometry.head_dim
+    hidden, top_k, width = geometry.hidden_size, max(1, geometry.top_k), geometry.expert_width
+    row_values = (  # measured: what a forward of 128 to 2048 rows adds
+        (24 if geometry.state_layer_bytes else 8) * hidden
+        + 2 * top_k * width
+        + 2 * geometry.kv_heads * geometry.head_dim
         + 2 * max(1, geometry.experts)
-        + tiered * geometry.top_k * geometry.hidden_size
+        + tiered * top_k * (2 * width + hidden)  # experts one after the other as they arrive, then added up
     )
-    logits = 3 * settings.max_running * geometry.vocab_size
-    rotary = geometry.max_window_tokens * geometry.head_dim
+    logits = (settings.max_running + 3) * geometry.vocab_size
+    rotary = geometry.max_window_tokens * int(geometry.head_dim * rotary_share)
     return 4 * (rows * row_values + logits + rotary)
 
 

@@ -69,7 +69,7 @@ def process_memory(run: Mapping[str, Any]) -> dict[str, Any]:
     planned = run.get("memory") or {}
     return {
         "planned_bytes": planned.get("planned_bytes"),
-        "actual_bytes": planned.get("resident_bytes"),
+        "actual_bytes": planned.get("actual_bytes"),
         "resident_bytes": resident_bytes(),
         "high_water_bytes": high_water_bytes(),
     }
