@@ -34,6 +34,7 @@ SCRIPTS = {  # name -> (file in bench/, one line)
     "overlap": ("overlap", "prefill over a slow device, with and without streaming ahead"),
     "split": ("split", "how misses are divided between fetching and computing in place"),
     "disk": ("disk", "experts that do not fit into memory, beside llama.cpp with a mapped file"),
+    "memory": ("memory", "how KV and experts share fast memory while sessions grow, and what moves between them cost"),
     "load": ("load", "how fast a model is read, and how soon it decodes at full speed"),
     "agent": ("agent/run", "published agents at scripted work, beside llama.cpp on the same tokens"),
     "accuracy": ("accuracy", "what each format and activation precision changes in the next token's distribution"),

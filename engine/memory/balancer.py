@@ -26,7 +26,7 @@ class Tuning:
     what it was given, unless somebody else waits. `lead_tokens` are given to a running request beyond what it needs."""
 
     band: float = 0.005
-    dwell_s: float = 2.0
+    dwell_s: float = 0.5
     lead_tokens: int = 256
 
 

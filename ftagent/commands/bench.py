@@ -16,6 +16,7 @@ BENCHMARKS = {
     "overlap": "prefill over a slow device",
     "split": "how misses are divided between fetching and computing in place",
     "disk": "experts that do not fit into memory",
+    "memory": "how KV and experts share fast memory while sessions grow",
     "load": "how fast a model is read",
     "agent": "published agents at scripted work, beside llama.cpp on the same tokens",
     "accuracy": "what formats and precisions change in the output",

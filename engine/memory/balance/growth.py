@@ -16,7 +16,7 @@ PATIENCE_TURNS = (
     3.0  # after so many turns of others a line is still expected; then, the longer it rests, the longer it will
 )
 PATIENCE = 30.0  # the same in its own usual gaps
-DONE = 0.02  # how likely a thread that has handed over its result goes on in one turn's time
+DONE = 0.002  # how likely a thread that has handed over its result goes on in one turn's time
 MOST_LINES = 64  # of which the longest unused is forgotten first
 
 

@@ -1,0 +1,81 @@
+"""How memory is shared out while sessions grow: `python bench/memory.py [--tiers emulated disk] [--only model|engine] [--json] [--quick]`.
+
+Rows `memory.<tier>.…` of two kinds. Modelled: engine/bench/memory/trace.json goes through the real arena, pools, prefix cache,
+scheduler, mover and balancer, under the routing of bench/streams with the real slot table, while time is what the trace's
+throttles say: `phase` and `session` (decode rate beside static splits found by sweep), `regret` (seconds beside a schedule that
+knows the whole trace). Measured: a real engine with smollm2-moe on the emulated device, or with half of its experts in RAM and the
+others on disk: `predicted` (decode rate after a move), `pause`, `failed`, `plan`, `give_back`, `overhead`.
+
+`--quick` plays the first turns only and makes fewer moves; its ratios are not those of the whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import memory_engine
+import numpy as np
+from memory_experts import Experts, missed
+
+from engine.bench.memory.clairvoyant import Clairvoyant, Misses
+from engine.bench.memory.figures import phase_rows, regret_row
+from engine.bench.memory.play import play
+from engine.bench.memory.trace import THROTTLES, Shape, Turn, load
+from engine.bench.rows import Row, show
+from engine.experts.record import Stream, load_stream
+
+ROOT = Path(__file__).parent.parent
+ROUTING = ROOT / "bench" / "streams" / "smollm2-128x8.npz"
+SIZES = (480, 760, 1050, 1400, 1800, 2200, 2320)  # numbers of slots that are replayed
+QUICK_TURNS = 8
+
+
+def model_rows(tiers: list[str], quick: bool) -> Iterator[Row]:
+    """What the modelled engines do with the two traces."""
+    stream, shape = load_stream(ROUTING), Shape()
+    growing, changing = (load(name)[: QUICK_TURNS if quick else None] for name in ("growing", "changing"))
+    misses = replayed(stream, [growing, changing], SIZES[-4:] if quick else SIZES)
+    for tier in tiers:
+        best = Clairvoyant(shape, THROTTLES[tier], misses)
+
+        def experts(leased: Sequence[int]) -> Experts:
+            return Experts(stream, shape.slabs * shape.slots_per_slab, leased)
+
+        yield from phase_rows(tier, play(growing, shape, THROTTLES[tier], experts), growing, best, shape)
+        yield regret_row(tier, play(changing, shape, THROTTLES[tier], experts), changing, best)
+
+
+def replayed(stream: Stream, traces: list[list[Turn]], sizes: tuple[int, ...]) -> Misses:
+    """Misses of every decode step of the longest trace; the others begin with the same steps."""
+    steps = max(sum(turn.output for turn in turns) for turns in traces)
+    made = {}
+    for slots in sizes:
+        print(f"routing replayed with {slots} slots", file=sys.stderr)
+        made[slots] = missed(stream, slots, steps)
+    return Misses.of(made)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiers", nargs="+", choices=tuple(THROTTLES), default=list(THROTTLES))
+    parser.add_argument("--only", choices=("model", "engine"))
+    memory_engine.add_flags(parser)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    np.seterr(all="raise", under="ignore")
+    rows: list[Row] = []
+    if args.only != "engine":
+        rows += model_rows(args.tiers, args.quick)
+    if args.only != "model":
+        for tier in args.tiers:
+            rows += memory_engine.rows(tier, args)
+    show(rows, args.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
