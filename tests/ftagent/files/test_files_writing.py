@@ -1,5 +1,6 @@
 """The writing contract, with real files; and a real child that is killed at every step of it."""
 
+import json
 import os
 import signal
 import stat
@@ -16,6 +17,7 @@ from ftagent.files.integrate import integrate, show, write
 from ftagent.files.journal import Journal
 from ftagent.files.restoring import perform, plan_back_to, plan_undo
 from ftagent.paths import find_paths
+from ftagent.session import records
 
 BEFORE = '{\n  // mine\n  "models": {"providers": {"x": {"apiKey": "sk-secret-1"}}},\n  "port": 1,\n}\n'
 VALUES = {
@@ -214,7 +216,8 @@ def test_killed_at_every_step_the_file_is_old_or_new(paths, file, monkeypatch) -
     assert outcomes == sorted(outcomes) and set(outcomes) == {False, True}
 
 
-def test_killed_while_taking_back(paths, file, monkeypatch) -> None:
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_while_taking_back(paths, file, monkeypatch, stride: int) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     write(integrate("openclaw", file, VALUES, "json5"), paths)
     new = file.read_text()
@@ -224,5 +227,22 @@ def test_killed_while_taking_back(paths, file, monkeypatch) -> None:
         undo_all(paths)
         assert file.read_text() == BEFORE, step
         write(integrate("openclaw", file, VALUES, "json5"), paths)
-        step += 7
+        step += stride
     assert file.read_text() == BEFORE
+
+
+def test_killed_while_a_record_is_saved(paths, monkeypatch) -> None:
+    """A session's record, at every step: the old one or the new one, whole, and the next save finds nothing in its way."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    folder = paths.sessions / "s-aaaaaaaaaa"
+    records.save(folder, {"name": "old", "runs": ["x" * 100_000]})
+    outcomes = []
+    step = 1
+    while _killed_at(step, lambda: records.save(folder, {"name": "new", "runs": ["y" * 100_000]})):
+        found = json.loads((folder / "session.json").read_text())
+        assert found in ({"name": "old", "runs": ["x" * 100_000]}, {"name": "new", "runs": ["y" * 100_000]}), step
+        outcomes.append(found["name"] == "new")
+        records.save(folder, {"name": "old", "runs": ["x" * 100_000]})
+        step += 1
+    assert step > 8 and outcomes == sorted(outcomes) and set(outcomes) == {False, True}
+    assert [session.id for session in records.all_sessions(paths)] == ["s-aaaaaaaaaa"]
