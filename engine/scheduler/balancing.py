@@ -50,8 +50,8 @@ class Foreign(Protocol):
 class Balancing:
     """Called from the loop, between steps. `pins` are slabs set by hand, `kv_pin` and `slots_pin` what was asked for.
 
-    `auto`: the balancer may move what nobody set by hand. `event` is told of every move. `planned_tokens` of KV are what the
-    split at the start is for.
+    `auto`: the balancer may move what nobody set by hand. `event` is told of every move. `planned_tokens` of KV and
+    `planned_slots` of experts are what the split at the start is for.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Balancing:
         kv_pin: int | None = None,
         slots_pin: int | None = None,
         planned_tokens: int | None = None,
+        planned_slots: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.mover, self.outlook, self.balancer = mover, outlook, balancer or Balancer()
@@ -73,17 +74,18 @@ class Balancing:
         self.lent = 0
         self.auto = auto
         self.kv_pin, self.slots_pin = kv_pin, slots_pin
-        mover.ask(slots_pin)  # without one, slots that experts are given later are used as well
         self.running: Iterable[Request] = ()
         self.spare: Spare | None = None
         self.changed: list[Callable[[], None]] = []  # called when the split has changed
         self.arrived: Callable[[Moved], None] = lambda moved: None  # called at the end of a move, and when it must wait
         self._event, self._foreign, self._clock = event, foreign, clock
-        self._planned_tokens = planned_tokens  # of the split at the start, whose last slab may have room for some more
+        self._planned_tokens = planned_tokens  # of the split at the start, whose last slabs may have room for some more
+        self._planned_slots = planned_slots
+        self._used_slots: int | None = -1  # so many, None: all of them; -1: not said yet
+        self._use_slots()
         self._proposal: Proposal | None = None  # of the move under way
         self._measuring: tuple[Proposal, Moved, float | None] | None = None
         self._rate_before: float | None = None
-        self._running: list[Request] = []  # as of the last `between`
         self._steps = 0
         self._pressed = False
         self._looked_at = self._stuck_at = -1e9
@@ -139,14 +141,12 @@ class Balancing:
     def between(self, running: Iterable[Request], decoding: bool) -> bool:
         """Go on with a move, or see whether there shall be one. True while a move is under way and may go on at once."""
         self._steps += 1
-        self._running = list(running)
         if self.mover.target is None and self._due():
-            self.consider(self._running)
+            self.consider(running)
         return self._go_on(until=None if decoding else self._clock() + PIECES_S)
 
     def idle(self) -> float | None:
         """Nothing runs. Returns after how many seconds to call again; 0: at once, None: never."""
-        self._running = []
         if self.mover.target is None:
             found, worked = self._look(IDLE_LOOK_S), self._steps > 0
             if found or worked:
@@ -178,7 +178,7 @@ class Balancing:
         unless this is the `last` way for a request that runs."""
         if pages <= 0 or not self.auto or (KV in self.pins() and not last):
             return False
-        view, start = self.view(self._running, pages), time.perf_counter()
+        view, start = self.view(self.running, pages), time.perf_counter()
         self._give_up()
         free = self.budget - view.split.slabs - (0 if last else self.lent)  # what runs comes before other programs
         if not self.mover.make_room(pages, max(0, free)):
@@ -209,7 +209,8 @@ class Balancing:
         """Pin these, or unpin what is None, with so many slabs to share out; the next `between` or `idle` begins the move."""
         self.kv_pin, self.slots_pin, self.budget = kv_tokens, slots, budget
         self._give_up()
-        self.mover.ask(slots)
+        self._used_slots = -1  # said again, and checked
+        self._use_slots()
         self._steps = EVERY_STEPS
 
     def tell_changed(self) -> None:
@@ -310,7 +311,17 @@ class Balancing:
             self.balancer.note_effect(proposal, time.time(), moved.after, before, rate, moved.seconds)
         return rate
 
+    def _use_slots(self) -> None:
+        """As many as were asked for or planned; once experts have more or fewer slabs than planned, all that these hold."""
+        slots = self.slots_pin
+        if slots is None and self.mover.split.experts_slabs == self.start.experts_slabs:
+            slots = self._planned_slots
+        if slots != self._used_slots:
+            self._used_slots = slots
+            self.mover.ask(slots)
+
     def _tell(self, moved: Moved, reason: str) -> None:
+        self._use_slots()
         if moved.before != moved.after or moved.complete:
             self._event("moved", {"reason": reason, **moved.to_json()})
             self.tell_changed()

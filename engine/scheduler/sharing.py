@@ -59,6 +59,7 @@ def share_out(
             kv_pin=kv,
             slots_pin=(slots or None) if mover.experts_move else None,
             planned_tokens=plan.kv_tokens,
+            planned_slots=plan.moe_slots or None,
         )
 
     return make
