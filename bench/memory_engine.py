@@ -38,10 +38,10 @@ FILL_GBS, HOST_GBS = 4.0, 16.0  # of the emulated device
 DEVICE_BYTES = 640 << 20
 CHUNK_TOKENS, RUNNING = 256, 4
 SEED = 20261130
-SHARES = (0.55, 0.3, 0.8, 0.4, 0.65, 0.25)  # of the slots there are, whose effect is predicted and measured
+SHARES = (0.55, 0.3, 0.8, 0.4)  # of the slots there are, whose effect is predicted and measured
 WARM, MEASURED = 48, 96  # decode steps before a prediction, and of a measurement
 MOVES, STEPS_BETWEEN = 1000, 2
-PROMPTS, PROMPT_TOKENS, OUTPUT_TOKENS = 12, 200, 48
+PROMPTS, PROMPT_TOKENS, OUTPUT_TOKENS = 6, 200, 32
 TAKEN = 0.25  # of the fast tier, which another program wants
 
 
