@@ -22,6 +22,8 @@ MANAGED = Path("/etc/codex/managed_config.toml")  # stands above `-c`
 VALUE_OPTIONS: Sequence[str] = LAUNCH.raw["value_options"]
 EXEC_COMMANDS = ("resume", "fork", "review", "help")
 REDIRECTING: Sequence[str] = LAUNCH.raw["redirecting_settings"]
+# A server of the user's that is running already would answer with the user's own provider.
+NO_DAEMON, DAEMON_SINCE = "--no-daemon", (0, 171)
 PROVIDER_TABLE = "model_providers.ft"
 ELSEWHERE = {  # commands that run on the vendor's machines or hand control to its service
     "cloud": "it runs tasks on the vendor's machines",
@@ -52,7 +54,7 @@ class CodexAdapter:
                 f"codex {command} is not started by ft: {ELSEWHERE[command]}.", f"Run codex {command} yourself."
             )
         names = {**values(context), "compact_limit": str(context.window_tokens * 85 // 100)}
-        argv: list[str] = []
+        argv = [] if _is_older(context.version) else [NO_DAEMON]
         for key, value in CONFIG.items():
             if key == "model" and flags.has(context.args, "--model", "-m"):
                 continue
@@ -70,6 +72,12 @@ class CodexAdapter:
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
         found = private.home(context).glob(f"sessions/*/*/*/rollout-*-{glob.escape(harness_id)}.jsonl*")
         return next(iter(sorted(found)), None)
+
+
+def _is_older(version: str | None) -> bool:
+    """Than the first that has the argument; a version that is not known is taken for a new one."""
+    found = [int(part) for part in re.findall(r"\d+", version or "")[:2]]
+    return bool(found) and found < list(DAEMON_SINCE)
 
 
 def _arguments(context: LaunchContext) -> list[str]:

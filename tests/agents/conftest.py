@@ -20,6 +20,7 @@ BIN = Path(sys.executable).parent
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 NAMESPACE = ("unshare", "-n", "-p", "--fork", "--kill-child", "--mount-proc")
 KV_TOKENS = 128 * 1024
+ENGINE_PORT = 1919
 # A machine at work may answer late once; 3 says that no engine runs.
 ASK_TWICE = '"$0" "$@"; code=$?; case $code in 0|3) exit $code;; esac; sleep 3; "$0" "$@"'
 CALC = "def add(a, b):\n    return a - b\n"
@@ -37,7 +38,7 @@ class Run:
     session: dict[str, Any]  # what the engine knows of it, after its end
     lookups: list[str]  # names that were looked up, besides localhost
     no_routes: int  # packets that had nowhere to go
-    secrets: list[str]  # those of `Rig.secrets` that were seen in a packet, to our engine or anybody
+    secrets: list[str]  # those of `Rig.secrets` that were seen in a packet of our engine; an agent may talk to itself
 
     def __str__(self) -> str:
         return f"exit code {self.code} after {self.wall_s} s\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
@@ -128,10 +129,12 @@ class Rig:
         options: Sequence[str] = (),
         through: str = "",
         plan: dict[str, Any] | None = None,
+        before: Sequence[list[str]] = (),
     ) -> Run:
         """`ft launch AGENT` as a person would type it, engine and agent inside the namespace. `options` are ft's own.
 
-        `through`: a program of this folder that starts it and does what `plan` says, such as typist.py.
+        `through`: a program of this folder that starts it and does what `plan` says, such as typist.py. `before`: commands
+        of the user's own, in the same namespace.
         """
         options = ["-m", model, *options]
         if script is not None:
@@ -146,13 +149,14 @@ class Rig:
             path.write_text(text.replace("{cwd}", str(self.project)))
             command = [sys.executable, str(HERE / through), str(path)]
         seen = self.run(
+            *before,
             command,
             ["sh", "-c", ASK_TWICE, ft, "ctl", "requests", "--json", "-n", "100"],
             ["sh", "-c", ASK_TWICE, ft, "ctl", "explain", "--json"],
             [ft, "engine", "stop"],
             timeout_s=timeout_s,
         )
-        launched, listed, explained, _ = seen["results"]
+        launched, listed, explained, _ = seen["results"][len(before) :]
         assert listed["code"] in (0, 3), listed
         requests = json.loads(listed["stdout"])["requests"] if listed["code"] == 0 else []
         return Run(
@@ -164,12 +168,17 @@ class Rig:
             session=json.loads(explained["stdout"])["session"] if explained["code"] == 0 else {},
             lookups=[name for name in seen["names"] if name != "localhost"],
             no_routes=seen["no_routes"],
-            secrets=seen["secrets"],
+            secrets=at_our_engine(seen),
         )
 
     def _engine_log(self) -> str:
         log = self.folder / "ft" / "state" / "logs" / "engine.log"
         return f"\n--- engine log\n{log.read_text()[-4000:]}" if log.exists() else ""
+
+
+def at_our_engine(seen: dict[str, Any]) -> list[str]:
+    """Of a report of inside.py: the secrets in packets from or to our engine."""
+    return sorted({secret for secret, *ports in seen["secrets"] if ENGINE_PORT in ports})
 
 
 @pytest.fixture

@@ -84,16 +84,6 @@ CODEX_SERVER = Talk(
         ("until", "turn/completed"),
     ),
 )
-CODEX_MCP = Talk(
-    ("mcp-server",),
-    (
-        ("send", _rpc(1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "t", "version": "1"})),
-        ("until", '"id": ?1\\b.*'),
-        ("send", json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})),
-        ("send", _rpc(2, "tools/call", name="codex", arguments={"prompt": PROMPT})),
-        ("until", '"id": ?2\\b.*'),
-    ),
-)  # fmt: skip
 STREAM = Talk(
     ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
     (
@@ -112,7 +102,6 @@ ENTRIES: dict[str, dict[str, Screen | Talk | Command]] = {
         "exec": Command(("exec", "-s", "danger-full-access", PROMPT)),
         "screen": Screen("Ask Codex", (("C-c",), ("C-c",))),
         "app-server": CODEX_SERVER,
-        "mcp-server": CODEX_MCP,
     },
     "opencode": {
         "run": Command(("run", PROMPT)),

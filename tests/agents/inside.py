@@ -36,7 +36,7 @@ def main() -> None:
         "results": results,
         "names": sorted(set(names)),
         "no_routes": _no_routes() - before,
-        "secrets": sorted(set(seen)),
+        "secrets": sorted(set(seen)),  # each with the two ports of the packet
     }
     report_path.write_text(json.dumps(report))
 
@@ -83,21 +83,29 @@ def _start_resolver(resolv_conf: Path) -> list[str]:
     return names
 
 
-def _watch_for(secrets: list[bytes]) -> list[str]:
-    """Looks at every packet on loopback and returns the list it fills with those of `secrets` that it saw."""
+def _watch_for(secrets: list[bytes]) -> list[tuple[str, int, int]]:
+    """Looks at every packet on loopback and returns the list it fills with those of `secrets` that it saw, and where."""
     everything = socket.htons(3)
     tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, everything)
     tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
     tap.bind(("lo", 0))
-    seen: list[str] = []
+    seen: list[tuple[str, int, int]] = []
     threading.Thread(target=_look, args=(tap, secrets, seen), daemon=True).start()
     return seen
 
 
-def _look(tap: socket.socket, secrets: list[bytes], seen: list[str]) -> None:
+def _look(tap: socket.socket, secrets: list[bytes], seen: list[tuple[str, int, int]]) -> None:
     while True:
         packet = tap.recv(1 << 17)
-        seen += [secret.decode() for secret in secrets if secret in packet]
+        seen += [(secret.decode(), *_ports(packet)) for secret in secrets if secret in packet]
+
+
+def _ports(packet: bytes) -> tuple[int, int]:
+    """Source and destination, of a frame that holds IPv4 or IPv6."""
+    transport = 14 + (40 if packet[12:14] == b"\x86\xdd" else (packet[14] & 15) * 4)
+    return int.from_bytes(packet[transport : transport + 2], "big"), int.from_bytes(
+        packet[transport + 2 : transport + 4], "big"
+    )
 
 
 def _answer(server: socket.socket, names: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -43,12 +44,17 @@ def go(rig: Any, agent: str, way: Screen | Talk, *options: str, script: Any = SC
 
 def assert_answered(rig: Any, run: Any, allowed: set[str] = frozenset()) -> None:  # type: ignore[assignment]
     assert run.code == 0, run
-    assert ANSWER.split(",")[0] in run.stdout, run
+    assert ANSWER.split(",")[0] in joined(run.stdout), run
     own = [request for request in run.requests if not request["side"]]
     assert own and all(request["session"] and not request["error"] for request in run.requests), run
     assert len({request["session"] for request in run.requests}) == 1
     assert set(run.lookups) <= allowed, run
     rig.assert_nothing_left(replace(run, lookups=[]))
+
+
+def joined(text: str) -> str:
+    """With what a protocol sends in pieces put together."""
+    return text + "".join(re.findall(r'"(?:text|delta)": ?"((?:[^"\\]|\\.)*)"', text))
 
 
 @pytest.mark.timeout(420)
@@ -89,6 +95,28 @@ def test_case_2_codex_goes_on_in_its_screen(rig: Any, verb: str) -> None:
     assert run.code == 0 and second in run.stdout, run
     assert [request["error"] for request in run.requests if not request["side"]] == [None], run
     rig.assert_nothing_left(replace(run, lookups=[]))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+def test_a_codex_server_of_the_users_that_is_running_is_not_asked(rig: Any) -> None:
+    """It was started with the user's own keys and providers, and Codex' screen would use it where it finds one."""
+    rig.install("codex")
+    rig.make_hostile(everything("codex"))
+    way = ENTRIES["codex"]["screen"]
+    assert isinstance(way, Screen)
+    run = rig.launch(
+        "codex",
+        model="tiny-hybrid",
+        timeout_s=330,
+        script=SCRIPT,
+        through="typist.py",
+        plan=way.plan(),
+        before=[["codex", "app-server", "daemon", "start"]],
+    )
+    assert run.code == 0 and ANSWER.split(",")[0] in run.stdout, run
+    assert [request["error"] for request in run.requests if not request["side"]] == [None], run
+    assert run.secrets == [] and run.no_routes == 0, run
 
 
 @pytest.mark.timeout(420)

@@ -60,7 +60,7 @@ def test_case_9_openclaw_integrated_keeps_what_it_wrote_meanwhile(rig: Any) -> N
     text = '{\n  // mine\n  agents: { defaults: { model: { primary: "paid/x", fallbacks: ["paid/y"] } } },\n}\n'
     rig.keep(".openclaw/openclaw.json", text)
     config = rig.home / ".openclaw" / "openclaw.json"
-    change = 'openclaw config set agents.defaults.userTimezone "Europe/Berlin"'
+    change = f"sed -i 's|// mine|// mine, Europe/Berlin|' {rig.home}/.openclaw/openclaw.json"
     script = {"turns": [{"blocks": [{"tool": "bash", "args": {"command": change}}]}, {"blocks": [{"text": ANSWER}]}]}
     run = rig.launch(
         "openclaw",

@@ -19,7 +19,7 @@ SIDE = "Repair of calc"
 class Case:
     args: tuple[str, ...]
     sides: int | None  # requests besides the four turns, titles and the like; None: more or less of them
-    timeout_s: float = 120
+    timeout_s: float = 240
     checks: int = 0  # so often at most it asks once more whether what it did was verified
 
 
@@ -31,12 +31,12 @@ CASES = {
     "codex": Case(("exec", "-s", "danger-full-access", TASK), sides=0),
     "openclaw": Case(("agent", "--local", "--agent", "main", "--message", TASK), sides=0, timeout_s=280),
     "qwen": Case(("--yolo", TASK), sides=None),
-    "hermes": Case(("chat", "--yolo", "-Q", "-q", TASK), sides=None, timeout_s=200, checks=2),
+    "hermes": Case(("chat", "--yolo", "-Q", "-q", TASK), sides=None, checks=2),
 }
 SLOW = ("openclaw", "qwen", "hermes")
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("agent", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CASES])
 def test_scripted_session(rig: Any, agent: str) -> None:
     case = CASES[agent]
@@ -81,7 +81,7 @@ def test_a_window_that_is_too_small_is_refused(rig: Any, agent: str) -> None:
     assert run.requests == []
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_free_form_answer(rig: Any) -> None:
     """Unscripted: the answer is the default model's own."""
     rig.install("pi")

@@ -24,7 +24,7 @@ def overrides(injection: Injection) -> dict[str, object]:
 def test_every_entry_point_gets_the_same_flags(make_context: MakeContext, args: list[str]) -> None:
     injection = ADAPTER.inject(make_context(args=args))
     assert injection.argv[len(injection.argv) - len(args) :] == args
-    assert injection.argv[0] == "-c"
+    assert injection.argv[:2] == ["--no-daemon", "-c"]
     config = overrides(injection)
     assert config["model_provider"] == "ft"
     assert config["model"] == "tiny"
@@ -105,6 +105,15 @@ def test_managed_settings_that_redirect_refuse_the_launch(make_context: MakeCont
     forced = ADAPTER.inject(make_context(files=files, force=True))
     assert [warning.code for warning in forced.warnings] == ["FT-W0111 managed-setting"]
     assert not ADAPTER.inject(make_context(files={managed: 'approval_policy = "never"'})).warnings
+
+
+@pytest.mark.parametrize(
+    ("version", "first"),
+    [(None, "--no-daemon"), ("0.171.0", "--no-daemon"), ("1.2.0", "--no-daemon"), ("0.160.3", "-c")],
+)
+def test_a_server_of_the_users_is_not_asked(make_context: MakeContext, version: str | None, first: str) -> None:
+    """By the argument for that, which older versions do not have, nor such a server."""
+    assert ADAPTER.inject(make_context(version=version)).argv[0] == first
 
 
 def test_the_layer_of_a_profile_is_read(make_context: MakeContext) -> None:
