@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.cache.forget import below
+from engine.cache.forget import below, forgotten, remember
 from engine.front.heads import Heads
 
 SCHEMA = "ft.forget/1"
@@ -26,9 +26,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def forget(folder: Path, sessions: Sequence[str], checkpoints_only: bool, dry_run: bool) -> dict[str, object]:
     """What was removed, or would be; `shared` files are also gone on from by other sessions, and stay."""
-    found = below(folder, set(sessions))
+    found = below(folder, {*sessions, *forgotten(folder)})
     size = found.bytes
     if not dry_run:
+        remember(folder, sessions)
         for _, path in found.alone:
             path.unlink(missing_ok=True)
         for session in () if checkpoints_only else sessions:

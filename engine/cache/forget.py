@@ -1,16 +1,21 @@
 """What sessions alone have on disk.
 
 A file says in its header which session wrote it. One that something of another session goes on from is shared, and stays:
-what goes on from it would be lost with it.
+what goes on from it would be lost with it. The ids of forgotten sessions are kept, so that it goes when the last of those is
+forgotten as well.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.cache.segment import KvName, Name, StateName, parse_name, read_owner
+
+_IDS = "forgotten"
+_MAX_IDS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,22 @@ def of_sessions(files: Iterable[tuple[Name, Path]], sessions: Container[str]) ->
         shared += own
         needed.update((name.key, name.parent))
     return Belongings(alone, shared)
+
+
+def forgotten(root: Path) -> list[str]:
+    """Ids of sessions that were forgotten, the newest last."""
+    try:
+        return (root / _IDS).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def remember(root: Path, sessions: Iterable[str]) -> None:
+    """That these are forgotten."""
+    ids = list(dict.fromkeys([*forgotten(root), *sessions]))[-_MAX_IDS:]
+    with tempfile.NamedTemporaryFile("w", dir=root, suffix=".tmp", delete=False) as file:  # made 0600
+        file.write("\n".join(ids) + "\n")
+    Path(file.name).replace(root / _IDS)
 
 
 def below(root: Path, sessions: Container[str]) -> Belongings:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.cache.forget import of_sessions
+from engine.cache.forget import forgotten, of_sessions
 from engine.cache.node import common_tokens
 from engine.cache.segment import (
     Damaged,
@@ -164,11 +164,13 @@ class Disk:
     def forget(self, session: str) -> int:
         """Remove what only `session` has here; the number of files. Somebody else may be removing them at the same time."""
         with self._lock:
-            files = {str(file.name): file for file in (*self._kv.values(), *self._states.values())}
-            missing = [file for file in files.values() if not file.path.exists()]
-            found = of_sessions([(file.name, file.path) for file in files.values()], {session})
-            for file in [*missing, *(files[str(name)] for name, _ in found.alone)]:
+            for file in [file for file in (*self._kv.values(), *self._states.values()) if not file.path.exists()]:
                 self._remove(file)
+            files = {str(file.name): file for file in (*self._kv.values(), *self._states.values())}
+            sessions = {session, *forgotten(self._folder.parent)}
+            found = of_sessions([(file.name, file.path) for file in files.values()], sessions)
+            for name, _ in found.alone:
+                self._remove(files[str(name)])
         return len(found.alone)
 
     # The index

@@ -38,6 +38,19 @@ def test_what_only_one_session_wrote_goes_and_what_another_continues_stays(tmp_p
     assert disk.find(token_array(SHARED), True).position == 20, "the state where both go on from is gone"
     assert disk.size_bytes == sum(path.stat().st_size for path in tmp_path.rglob("*-*") if path.is_file())
     assert disk.forget("s-b") == 1 and disk.forget("s-b") == 0
+    assert forget(tmp_path, ["s-a"], False, dry_run=False)["files"] == 2
+    assert not list(tmp_path.rglob("*.kv")) and not list(tmp_path.rglob("*.state"))
+
+
+def test_what_was_shared_goes_with_the_last_that_had_it(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, 1 << 20, "m")
+    keep(disk, "s-a", [*SHARED, 1, 2, 3], 20, 23)
+    keep(disk, "s-b", [*SHARED, 7, 8, 9], 20, 23)
+    told = forget(tmp_path, ["s-a"], False, dry_run=False)
+    assert (told["files"], told["shared"]) == (1, 1)
+    assert len(list(tmp_path.rglob("*.kv"))) == 2
+    assert disk.forget("s-b") == 2 and len(disk) == 0 and disk.damaged == 0
+    assert not list(tmp_path.rglob("*.kv"))
 
 
 def test_files_of_nobody_stay(tmp_path: Path) -> None:
