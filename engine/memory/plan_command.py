@@ -53,7 +53,7 @@ def _table(made: Plan) -> str:
         f"{'total':<12}{size_text(made.total_bytes):>12}",
         f"{'available':<12}{size_text(made.available_bytes):>12}",
     ]
-    return "\n".join([*rows, made.verdict])
+    return "\n".join([*rows, *([made.verdict] if made.fits else [])])  # a refusal is told on the error stream
 
 
 def _parser() -> argparse.ArgumentParser:
