@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-WEIGHT = 1 / 256  # of a step in the running moments
-SETTLING = 32  # steps that weigh the same, before older ones are forgotten
+from collections import deque
+
+WEIGHT = 1 / 128  # of a step in the running moments
+SETTLING = 32  # steps that only tell what is usual, and as many that weigh the same
 TRUST = 0.05  # misses must vary by this share of their mean before their slope counts as much as what was expected
 OUTLIER = 4.0  # a step so many times slower than usual counts as this slow
 LEAST_SHARE = 0.05  # of a step, for what is not misses
@@ -20,17 +22,21 @@ class StepCost:
         self.misses = self._seconds = 0.0
         self._squares = self._products = 0.0  # central moments
         self._steps = 0
+        self._last: deque[float] = deque(maxlen=SETTLING)  # whose median is usual
 
     @property
     def known(self) -> bool:
-        return self._steps >= SETTLING
+        return self._steps >= 2 * SETTLING
 
     def note(self, seconds: float, misses: int) -> None:
         """One step took `seconds` and missed `misses` experts."""
         self._steps += 1
-        if self.known:
-            seconds = min(seconds, OUTLIER * self._seconds)
-        weight = max(WEIGHT, 1 / self._steps)
+        self._last.append(seconds)
+        if self._steps == SETTLING:  # the first steps may have been anything
+            self.misses = self._seconds = self._squares = self._products = 0.0
+        seconds = min(seconds, OUTLIER * sorted(self._last)[len(self._last) // 2])
+        seen = self._steps if self._steps < SETTLING else self._steps - SETTLING + 1
+        weight = max(WEIGHT, 1 / seen)
         by_misses, by_seconds = misses - self.misses, seconds - self._seconds
         self.misses += weight * by_misses
         self._seconds += weight * by_seconds
