@@ -86,6 +86,7 @@ class Account:
                 record.cold = "the worker was restarted"
         elif message["t"] == "progress":
             record.prefill_done = message["done"]
+            self._alone = self._alone and not self._front.records.prefilling(record)
             data = {"request": record.id, "session": record.session, "done": message["done"], "total": message["total"]}
             self._front.bus.publish("prefill", data)
 
@@ -131,7 +132,9 @@ class Account:
         new = (record.prompt_tokens or 0) - (record.cached_tokens or 0)
         disk = record.tier == "disk"
         self._alone = not self._ahead and not self._front.records.prefilling(record)
-        made = self._front.forecast.predict(new, record.cached_tokens or 0, self._ahead, disk, render_s=record.render_s)
+        made = self._front.forecast.predict(
+            new, record.cached_tokens or 0, self._ahead, disk, render_s=record.render_s, side=bool(record.side)
+        )
         record.predicted_ttft_s = made.ttft_p50_s
 
     def _prefix(self, counts: Mapping[str, Any]) -> None:

@@ -10,24 +10,25 @@ from typing import Any
 
 from ftagent.atomic import read_json
 
-SCHEMA = "ft.rates/1"
+SCHEMA = "ft.rates/2"
 LEAST_SAMPLES = 3
 MEASURED, BENCH, NONE = "measured", "bench", "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Seconds of a prefill: `fixed_s` + new * `token_s` + new * (depth + new / 2) * `depth_s`."""
+    """Seconds of a prefill: `fixed_s` + new * `token_s` + new * (depth + new / 2) * `depth_s` + depth * `read_s`."""
 
     fixed_s: float
     token_s: float
     depth_s: float
+    read_s: float
     samples: int
     source: str  # measured | bench
 
     def seconds(self, new: int, cached: int) -> float:
         """Until the first token of a prompt with `new` tokens behind `cached` ones."""
-        return self.fixed_s + new * self.token_s + new * (cached + new / 2) * self.depth_s
+        return self.fixed_s + new * self.token_s + new * (cached + new / 2) * self.depth_s + cached * self.read_s
 
 
 def find(model: str, profiles: Path, results: Path) -> Rates | None:
@@ -46,10 +47,10 @@ def kept(model: str, profiles: Path) -> Rates | None:
         count = len(samples) if isinstance(samples, list) else 0
         if document.get("machine") != machine() or count < LEAST_SAMPLES:
             continue
-        values = [_number(fit.get(name)) for name in ("fixed_s", "token_s", "depth_s")]
+        values = [_number(fit.get(name)) for name in ("fixed_s", "token_s", "depth_s", "read_s")]
         if None not in values:
-            fixed_s, token_s, depth_s = (value or 0.0 for value in values)
-            return Rates(fixed_s, token_s, depth_s, count, MEASURED)
+            fixed_s, token_s, depth_s, read_s = (value or 0.0 for value in values)
+            return Rates(fixed_s, token_s, depth_s, read_s, count, MEASURED)
     return None
 
 
@@ -63,7 +64,7 @@ def benched(model: str, results: Path) -> Rates | None:
             value = _number(row.get("value")) if named else None
             if value and (found is None or str(document.get("date")) > found[0]):
                 found = (str(document.get("date")), value)
-    return None if found is None else Rates(0.0, 1 / found[1], 0.0, 1, BENCH)
+    return None if found is None else Rates(0.0, 1 / found[1], 0.0, 0.0, 1, BENCH)
 
 
 def machine() -> str:

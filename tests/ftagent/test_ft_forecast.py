@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.front.forecast import Forecast, Pool, Sample
+from engine.front.forecast import Forecast, Pool
+from engine.front.prefill_law import Sample
 from ftagent.forecast import before_launch
 from ftagent.forecast.before import NO_DATA, OK, TIGHT, TOO_SLOW, verdict
 from ftagent.forecast.rates import machine

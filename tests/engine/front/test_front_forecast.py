@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.front.forecast import LEAST, SAMPLES, Floor, Forecast, Pool, Sample
+from engine.front.forecast import LEAST, SAMPLES, Floor, Forecast, Pool
+from engine.front.prefill_law import Sample
 from engine.front.recorder import Recorder
 from engine.front.records import Records, RequestRecord
 from tests.serving import engine_server
