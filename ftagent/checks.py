@@ -49,6 +49,7 @@ def run_checks(context: Context, agent: str | None) -> Iterator[Check]:
     yield from _folders(context)
     yield from _network(context)
     yield from _managed(context)
+    yield _pinned()
     if settings is not None:
         yield _models(context, settings)
         yield _engine(context, settings)
@@ -122,6 +123,12 @@ def _folders(context: Context) -> Iterator[Check]:
             yield Check("folders", "FAIL", f"{folder} belongs to another user", "Set FT_HOME to a folder you own")
         elif folder != context.paths.config and stat.S_IMODE(found.st_mode) & 0o077:
             yield Check("folders", "WARN", f"{folder} is readable by others", f"chmod 700 {folder}")
+
+
+def _pinned() -> Check:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    limit = "no limit" if soft == resource.RLIM_INFINITY else f"{soft / (1 << 20):,.0f} MiB"
+    return Check("pinned memory", "OK", f"{limit} (ulimit -l); what a model could have pinned: ft engine plan")
 
 
 def _models(context: Context, settings: Settings) -> Check:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from engine.errors import FtError, NotFound
+from engine.memory.pinning import Pinnable, pinnable
 from engine.memory.plan import Plan, Settings, size_text
 from engine.memory.planner import plan_model
 from engine.settings import SettingsError, add_flags, resolve_values
@@ -41,17 +42,19 @@ def main(argv: list[str]) -> int:
             print(json.dumps({"error": {"code": error.code, "message": error.message, "fix": error.hint}}))
         print(f"{error.message}\n{error.hint}", file=sys.stderr)
         return 3 if isinstance(error, NotFound) else 2 if isinstance(error, SettingsError) else 5
-    print(json.dumps(made.to_json()) if args.json else _table(made))
+    pin = pinnable(made.tenants["bank"] or made.tenants["experts"] or made.tenants["dense"])
+    print(json.dumps({**made.to_json(), "pin": pin.to_json()}) if args.json else _table(made, pin))
     if not made.fits and not args.json:
         print("\n".join([made.verdict, *made.ways_out]), file=sys.stderr)
     return 0 if made.fits else 5
 
 
-def _table(made: Plan) -> str:
+def _table(made: Plan, pin: Pinnable) -> str:
     rows = [f"{name:<12}{size_text(size):>12}" for name, size in made.tenants.items() if size]
     rows += [
         f"{'total':<12}{size_text(made.total_bytes):>12}",
         f"{'available':<12}{size_text(made.available_bytes):>12}",
+        f"{'pinnable':<12}{size_text(pin.bytes):>12}  of {size_text(pin.asked_bytes)} that a card's copies would need",
     ]
     return "\n".join([*rows, *([made.verdict] if made.fits else [])])  # a refusal is told on the error stream
 
