@@ -70,7 +70,7 @@ def _settings(context: LaunchContext) -> dict[str, Any]:
         "id": context.model,
         "name": context.model,
         "baseUrl": f"{context.base_url}/v1",
-        "envKey": "OPENAI_API_KEY",
+        "envKey": "FT_TOKEN",  # a name that no .env of a project holds: some of its modes read that file again
         "generationConfig": _generation(context),
     }
     return {

@@ -23,7 +23,8 @@ WAYS = [
     for name, way in ways.items()
     if not isinstance(way, Command)  # with these everything is tried in test_agents_hostile
 ]
-LOOKED_UP = {("codex", "screen"): {"raw.githubusercontent.com"}}  # announcements, which have no switch
+# Announcements, which have no switch; where the shell has a proxy it is the proxy that is looked up.
+LOOKED_UP = {("codex", "screen"): {"raw.githubusercontent.com", "proxy.example.com"}}
 
 
 def go(rig: Any, agent: str, way: Screen | Talk, *options: str, script: Any = SCRIPT, timeout_s: float = 330) -> Any:
