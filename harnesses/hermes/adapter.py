@@ -14,6 +14,7 @@ from harnesses.launchdata import check_window, environment, read_launch
 LAUNCH = read_launch(Path(__file__).parent)
 AUXILIARY: Sequence[str] = LAUNCH.raw["auxiliary"]
 COPIED: Sequence[str] = LAUNCH.raw["copied"]
+OTHERS: Sequence[str] = LAUNCH.raw["other_providers"]
 
 
 MODELS = json.dumps({"custom": {"models": {}}}) + "\n"  # Hermes takes it for an hour for what it would have fetched
@@ -75,7 +76,7 @@ def _config(context: LaunchContext) -> dict[str, Any]:
         "auxiliary": {name: aside for name in AUXILIARY},
         "delegation": {**endpoint, "model": context.model},
         "security": {"tirith_enabled": False, "allow_lazy_installs": False},  # nothing is downloaded behind your back
-        "model_catalog": {"enabled": False},
+        "model_catalog": {"enabled": False, "excluded_providers": list(OTHERS)},
         "lsp": {"install_strategy": "manual"},
     }
 
