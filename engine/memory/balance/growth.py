@@ -63,10 +63,6 @@ class Growth:
         while len(self._seen) > MOST_LINES:
             del self._seen[next(iter(self._seen))]
 
-    def forget(self, line: str) -> None:
-        """The conversation is over; unknown ones are ignored."""
-        self._seen.pop(line, None)
-
     def lines(self, now_s: float, running: Mapping[str, int]) -> tuple[Line, ...]:
         """Every conversation remembered; `running` are the tokens that lines in a step or in the queue have by now."""
         made = [

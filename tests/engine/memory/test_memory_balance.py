@@ -71,9 +71,6 @@ def test_what_runs_is_said_to_run_and_new_lines_have_a_guess():
     assert not resting.running and resting.growth == FIRST_GROWTH
     (a,) = growth.lines(1.0, {"a": 100})
     assert a.running and a.tokens == 5000
-    growth.forget("a")
-    growth.forget("nobody")
-    assert growth.lines(1.0, {}) == ()
 
 
 def test_a_conversation_that_was_cut_does_not_shrink_its_forecast_below_nothing():
