@@ -88,6 +88,7 @@ def test_a_worktree_is_worked_in_lost_and_made_again(rig: Any) -> None:
     assert session["project"]["worktree"]["path"] == str(place) and place.is_dir() and len(session["runs"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_in_the_background_and_back(rig: Any) -> None:
     """Two that work in tmux at the same time on one engine; one is stopped, goes on in the foreground, and the other never noticed."""

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -82,6 +83,19 @@ def test_an_engine_that_cannot_fit_is_exit_5_with_the_arithmetic(real) -> None:
     plan = real.run("engine", "plan", "--json", timeout=120)
     assert plan.returncode == 0, plan.stderr
     assert json.loads(plan.stdout)["schema"] == "ft.engine-plan/1"
+
+
+def test_an_engine_that_a_launch_started_ends_by_itself(real) -> None:
+    real.env["FT_IDLE_STOP"] = "2"
+    assert launch(real).returncode == 0
+    deadline = time.monotonic() + 60
+    while real.run("engine", "status").returncode != 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    assert real.run("engine", "start", "-q", timeout=120).returncode == 0
+    assert launch(real).returncode == 0
+    time.sleep(5)
+    assert real.run("engine", "status").returncode == 0, "one that a person started is gone"
 
 
 def test_models_are_listed(real, models_dir: Path) -> None:
