@@ -46,7 +46,7 @@ needs_two = pytest.mark.skipif(every < 2, reason="one core")
 
 
 @needs_two
-def test_two_engines_with_a_part_each_run_on_disjoint_cores(engines):
+def test_case_51_two_engines_with_a_part_each_run_on_disjoint_cores(engines):
     first, second = engines(1), engines(1)
     assert first[0] != second[0]
     assert first[1] == second[1] == "[]"
@@ -54,7 +54,7 @@ def test_two_engines_with_a_part_each_run_on_disjoint_cores(engines):
     assert first[3] == second[3] == ""
 
 
-def test_engines_that_want_the_same_cores_are_told(engines):
+def test_case_51_engines_that_want_the_same_cores_are_told(engines):
     first, second = engines(every), engines(every)
     assert first[1] == "[]" and first[3] == ""
     assert second[0] == "[]"

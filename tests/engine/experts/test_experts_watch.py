@@ -12,7 +12,7 @@ def feed(watch: Watch, seconds: float, n: int) -> None:
         watch.saw(seconds)
 
 
-def test_a_lasting_drop_is_reported_once_and_its_end_too(caplog):
+def test_case_50_a_lasting_drop_is_reported_once_and_its_end_too(caplog):
     watch, told = Watch(), []
     watch.changed = lambda: told.append(watch.slow)
     feed(watch, 1e-3, 2000)

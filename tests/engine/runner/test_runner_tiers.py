@@ -122,7 +122,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_every_backend_is_chosen_on_some_machine(models_dir, prompt, expected, modelled, caplog, machine):
+def test_case_50_every_backend_is_chosen_on_some_machine_by_a_real_decode(models_dir, prompt, expected, modelled, caplog, machine):
     backend, asked = MACHINES[machine]
     modelled.update({key: value for key, value in asked.items() if key == "row_s"})
     asked = {"host_gbs": 50.0, **{key: value for key, value in asked.items() if key != "row_s"}}
@@ -152,6 +152,25 @@ def test_experts_are_checked_after_each_of_twenty_resizes(models_dir, prompt, ex
     loaded.experts.close()
 
 
+def test_case_50_a_link_that_becomes_slow_after_the_choice_is_reported(models_dir, prompt, modelled, caplog):
+    """The choice was confirmed by a real decode; more than twice as slow later is said once, and its end too."""
+    modelled["row_s"] = 1e-4
+    loaded = opened(models_dir, moe_backend="auto", device="emulated", moe_slots=36, fill_gbs=25.0, host_gbs=50.0)
+    assert loaded.backend == "offload" and loaded.experts.watch.normal_s > 0
+    told: list[bool] = []
+    loaded.experts.watch.changed = lambda: told.append(loaded.experts.watch.slow)
+    logits(loaded, prompt, [1] * STEPS)
+    assert told == []
+    loaded.tiers.device.throttle(fill=25.0e9 / 1000)
+    for _ in range(8):
+        logits(loaded, prompt, [1] * STEPS)
+        if told:
+            break
+    assert told == [True] and loaded.report()["experts"]["watch"]["slow"]
+    assert "now take" in caplog.text
+    loaded.experts.close()
+
+
 @pytest.mark.parametrize("asked", [{"moe_backend": "offload", "moe_slots": 2}, {"host_memory": 2 * 24576}])
 def test_a_changed_byte_in_a_slot_stops_serving(models_dir, prompt, asked):
     loaded = opened(models_dir, **asked)
@@ -172,4 +191,5 @@ def test_memory_after_the_first_forward_is_within_the_plan(models_dir):
     memory = loaded.report()["memory"]
     assert memory["resident_bytes"] > 0
     assert memory["planned_bytes"] == loaded.plan.total_bytes
+    assert memory["actual_bytes"] >= loaded.plan.slabs * loaded.plan.slab_bytes
     loaded.experts.close()

@@ -137,7 +137,7 @@ def test_every_pool_is_what_was_asked_or_said_to_be_unused(wire, models_dir, ask
     assert data["experts"]["watch"]["slow"] is False
 
 
-def test_two_engines_that_want_the_same_cores_say_so(wire, models_dir):
+def test_case_51_two_engines_that_want_the_same_cores_say_so(wire, models_dir):
     every = str(len(os.sched_getaffinity(0)))
     model = ["--model", str(models_dir / "tiny-hybrid"), "--kv", "2k", "--threads", every]
     first = started(wire(*model))
