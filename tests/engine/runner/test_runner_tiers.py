@@ -122,7 +122,9 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_case_50_every_backend_is_chosen_on_some_machine_by_a_real_decode(models_dir, prompt, expected, modelled, caplog, machine):
+def test_case_50_every_backend_is_chosen_on_some_machine_by_a_real_decode(
+    models_dir, prompt, expected, modelled, caplog, machine
+):
     backend, asked = MACHINES[machine]
     modelled.update({key: value for key, value in asked.items() if key == "row_s"})
     asked = {"host_gbs": 50.0, **{key: value for key, value in asked.items() if key != "row_s"}}
