@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,6 +39,8 @@ class Place:
             "SHELL": "/bin/bash",
             "USER": os.environ.get("USER", "user"),
         }
+        if not self.namespace:
+            self.env["FT_PORT"] = str(_free_port())
 
     def install(self, agent: str) -> None:
         """Puts the pinned agent on this place's PATH: the one the tests use. Ends the run when it cannot be had."""
@@ -124,6 +127,14 @@ class Place:
         return subprocess.run(
             command, cwd=self.project, check=True, env=self.env, capture_output=True, text=True
         ).stdout
+
+
+def _free_port() -> int:
+    """That of an engine may be taken by the user's own one."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+    return port
 
 
 def _namespace() -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.engine.upstream.peers import llama
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = [str(ROOT / "bench" / "agent"), str(ROOT / "bench")]
 FIELDS = {"name", "value", "unit", "baseline", "ratio", "samples", "model", "agent", "scripted"}
@@ -302,3 +304,17 @@ def test_long_sessions_on_the_tiny_hybrid(tmp_path: Path, models_dir: Path, name
     rows = bench(tmp_path, models_dir, "--workload", name, "--model", "tiny-hybrid", timeout_s=1780)
     assert rows[f"agent.{name}.turns"]["value"] == turns and rows[f"agent.{name}.ttft_growth"]["ratio"] > 0
     assert all("wiring only" in row["note"] for row in rows.values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_foreign_server_is_measured_in_its_own_words(tmp_path: Path, models_dir: Path) -> None:
+    """llama.cpp's Python server behind `ft serve --upstream`, answering the reasoning question."""
+    with llama(tmp_path) as server:
+        url = server.url
+        flags = ["--workload", "w1", "--server", url, "--unscripted", "--kv", "4k"]
+        rows = bench(tmp_path, models_dir, *flags, timeout_s=580)
+    assert rows["agent.w1.turns"]["value"] == 1 and rows["agent.w1.decode"]["value"] > 0
+    assert rows["agent.w1.wall"]["baseline"] is None and not rows["agent.w1.wall"]["scripted"]
+    assert all(f"measured server: {url}" in row["note"] for row in rows.values())
+    assert not {"agent.w1.cached", "agent.w1.prefill"} & set(rows)  # it does not tell
