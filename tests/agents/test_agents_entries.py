@@ -24,6 +24,8 @@ WAYS = [
     if not isinstance(way, Command)  # with these everything is tried in test_agents_hostile
 ]
 # Announcements, which have no switch; where the shell has a proxy it is the proxy that is looked up.
+# Settings in which an agent itself notes what it has shown, whoever starts it.
+NOTES = {("qwen", "screen"): ".qwen/settings.json"}
 LOOKED_UP = {("codex", "screen"): {"raw.githubusercontent.com", "proxy.example.com"}}
 
 
@@ -65,7 +67,13 @@ def test_case_2_every_way_in(rig: Any, agent: str, name: str) -> None:
     rig.make_hostile(everything(agent))
     way = ENTRIES[agent][name]
     assert isinstance(way, Screen | Talk)
+    noted = rig.place(NOTES[agent, name]) if (agent, name) in NOTES else None
+    before = json.loads(rig.kept.pop(noted)) if noted else {}
     run = go(rig, agent, way)
+    if noted:
+        after = json.loads(noted.read_text())
+        print({key: value for key, value in after.items() if value != before.get(key)})
+        assert {key: after.get(key) for key in before} == before, "more than a note of its own was written"
     assert_answered(rig, run, LOOKED_UP.get((agent, name), set()))
 
 
