@@ -296,6 +296,15 @@ static __attribute__((noinline)) void absorb(const Attention& a, Work& w, const 
   w.next_keys = w.next_values = (const uint8_t*)w.keys_t;
 }
 
+// Fewer queries than `kTogether` at once, as a decode step has them: one by one, each addition would wait for the one before.
+template <bool Pairs, int N = kTogether<Pairs> - 1>
+static void absorb_rest(const Attention& a, Work& w, const int64_t* ids, int64_t count, int64_t begin) {
+  if constexpr (N > 0) {
+    if (count == N) return absorb<Pairs, N>(a, w, ids, begin);
+    absorb_rest<Pairs, N - 1>(a, w, ids, count, begin);
+  }
+}
+
 // (m, l, acc) of the keys so far, merged with those of the next part.
 FT_INLINE void merge(float& m, float& l, float* acc, float part_m, float part_l, const float* part, int64_t padded) {
   float top = m > part_m ? m : part_m;
@@ -345,7 +354,7 @@ static void attend(const Attention& a, const Span& s, int thread) {
       for (int64_t i = 0; i < count; ++i)
         if (w.position[i] >= begin && w.start[i] < begin + kKeys) w.active[active++] = i;
       for (; n + kTogether<Pairs> <= active; n += kTogether<Pairs>) absorb<Pairs, kTogether<Pairs>>(a, w, w.active + n, begin);
-      for (; n < active; ++n) absorb<Pairs, 1>(a, w, w.active + n, begin);
+      absorb_rest<Pairs>(a, w, w.active + n, active - n, begin);
     }
     for (int64_t i = 0; i < count; ++i) {
       if (w.position[i] < part * kPart || w.start[i] >= (part + 1) * kPart) continue;

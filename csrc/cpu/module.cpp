@@ -279,6 +279,7 @@ uint64_t read_loop(Address data, int64_t bytes) {
 }  // namespace ft
 
 NB_MODULE(_cpu, m) {
+  nb::set_leak_warnings(false);  // a process that ends while it holds a curve or a batch has nothing to tell its user
   using namespace ft;
   using NoGil = nb::call_guard<nb::gil_scoped_release>;
   choose_isa();
