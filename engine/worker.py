@@ -19,7 +19,7 @@ from engine.cache.checkpoints import CheckpointStore
 from engine.cache.hibernate import Disk
 from engine.cache.radix import RadixCache
 from engine.device.foreign import watch
-from engine.errors import DoesNotFit, FtError
+from engine.errors import DoesNotFit, FtError, WorkerGone
 from engine.experts.audit import ExpertsDamaged
 from engine.memory.amounts import parse_bytes, parse_tokens
 from engine.memory.hardware import physical_cores
@@ -158,6 +158,10 @@ class Worker:
             scheduler.fail(error)
             self._state("failed", code=error.code, message=error.message, hint=error.hint)
             return EXIT_NOT_READY
+        except Exception as failure:  # between two steps: who holds which memory is not known any more
+            cause = f"The worker ends, because something failed between two steps: {_first_line(failure)}."
+            scheduler.fail(WorkerGone(cause, "It is restarted; send the request again."))
+            raise
         return 0
 
     def _assemble(self, plan: Plan, engine: Engine) -> Scheduler:
@@ -276,12 +280,16 @@ def as_error(failure: Exception) -> FtError:
     """Any failure as one a person can act on."""
     if isinstance(failure, FtError):
         return failure
-    text = str(failure).splitlines()[0] if str(failure) else type(failure).__name__
+    text = _first_line(failure)
     if isinstance(failure, MemoryError) or "allocate memory" in text:
         return DoesNotFit(
             f"Memory ran out while loading: {text}.", "Serve with a smaller --kv, or close other programs."
         )
     return FtError(f"Loading failed: {text}.", "The engine's log has the details: ft engine logs")
+
+
+def _first_line(failure: Exception) -> str:
+    return str(failure).splitlines()[0] if str(failure) else type(failure).__name__
 
 
 def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
