@@ -8,6 +8,7 @@ second argument is where the result of the check goes: "clean", or what is wrong
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 import traceback
@@ -20,6 +21,11 @@ from engine.memory.available import Available
 planner.MIN_SLAB_BYTES = 120 << 10
 foreign.SETTLE_S, foreign.RETURN_S = 0.3, 2.0  # so that it comes and goes often
 RESERVE_BYTES = 1 << 20
+
+PR_SET_THP_DISABLE = 41
+ctypes.CDLL(None).prctl(
+    PR_SET_THP_DISABLE, 1, 0, 0, 0
+)  # a slab here is smaller than a huge page, which would be held for it
 
 allocate, made = cpu.allocate_arena, []
 
