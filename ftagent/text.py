@@ -9,7 +9,9 @@ def require_utf8(what: str, text: str) -> None:
     """Raises Refused when bytes that are not UTF-8 reached us in `text` (a folder's name, an argument)."""
     if printable(text) != text:
         raise Refused(
-            f"{what} is not valid UTF-8: {printable(text)}", "Rename it, or type it anew.", code="FT-E0415 not-utf-8"
+            f"{what} is not valid UTF-8: {printable(text)}",
+            "Rename it, type it anew, or pass it as UTF-8.",
+            code="FT-E0415 not-utf-8",
         )
 
 

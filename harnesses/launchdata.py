@@ -13,6 +13,7 @@ from harnesses.registry import read_declaration
 
 _FIELD = re.compile(r"\{([a-z_]+)\}")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|HEADERS|CREDENTIAL", re.IGNORECASE)
+_WHERE = " where memory and the model's own window allow it, else take another model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,13 @@ def check_window(data: LaunchData, context: LaunchContext) -> list[Warning_]:
     )
     if window < data.min_window_tokens:
         text = f"{data.title} needs a window of {data.min_window_tokens:,} tokens: {sum_}."
-        hint = f"Serve with --kv {data.min_window_tokens}, or go on with --force."
+        hint = f"Serve with --kv {data.min_window_tokens}{_WHERE}, or go on with --force."
         if not context.force:
             raise HarnessError(text, hint, code=5)
         return [Warning_("FT-W0102 window-too-small", text, hint)]
     if window < data.comfortable_window_tokens:
         text = f"{data.title} will compact often: {sum_}."
-        return [Warning_("FT-W0103 window-tight", text, f"Serve with --kv {data.comfortable_window_tokens}.")]
+        return [Warning_("FT-W0103 window-tight", text, f"Serve with --kv {data.comfortable_window_tokens}{_WHERE}.")]
     return []
 
 

@@ -80,7 +80,7 @@ def find_executable(names: Sequence[str], search_path: str) -> Found:
     """Reads file heads only; starts nothing."""
     skipped: list[str] = []
     for name in names:
-        for folder in search_path.split(os.pathsep):
+        for folder in [""] if os.sep in name else search_path.split(os.pathsep):
             for path in (Path(folder or ".") / name, Path(folder or ".") / f"{name}.exe"):
                 if not path.is_file():
                     continue

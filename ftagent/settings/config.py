@@ -124,20 +124,22 @@ class Settings:
 def read_toml(path: Path) -> dict[str, Any]:
     """The file's table; {} when there is no file. Raises Refused naming file and line when it cannot be parsed."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path}: cannot be read: {error}.", "Correct the file; it was not changed.") from None
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         position = re.search(r"at line (\d+), column (\d+)", str(error))
-        where = f"{path}:{position[1]}:{position[2]}" if position else str(path)
+        at = f"{position[1]}:{position[2]}" if position else str(len(text.splitlines()))  # at the end of the document
         reason = re.sub(r"\s*\(at [^)]*\)", "", str(error))
         raise Refused(
-            f"{where}: not valid TOML: {reason}.",
+            f"{path}:{at}: not valid TOML: {reason}.",
             "Correct that line; the file was not changed.",
             code="FT-E0412 config-unparseable",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path}: cannot be read: {error}.", "Correct the file; it was not changed.") from None
 
 
 def _line_of(path: Path, key: str) -> str:

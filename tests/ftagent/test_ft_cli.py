@@ -195,3 +195,11 @@ def test_doctor_reports_and_changes_nothing(sandbox) -> None:
     assert sandbox.tree() == before
     assert sandbox.run("doctor", "--agent", "pi").returncode == 1
     assert sandbox.run("doctor", "--strict").returncode == 1
+
+
+def test_a_file_that_breaks_off_is_named_with_its_last_line(sandbox) -> None:
+    (sandbox.ft_home / "config").mkdir()
+    (sandbox.ft_home / "config" / "config.toml").write_text('[engine]\nmodel = "x\n')
+    assert "config.toml:2" in sandbox.run("config", "show").stderr
+    (sandbox.ft_home / "config" / "config.toml").write_text("[engine]\nvalues = [1,")
+    assert "config.toml:2" in sandbox.run("config", "show").stderr

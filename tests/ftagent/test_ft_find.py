@@ -85,3 +85,10 @@ def test_version_in_text() -> None:
     assert version_in("codex-cli 0.171.0") == "0.171.0"
     assert version_in("2.1.332 (Claude Code)") == "2.1.332"
     assert version_in("nothing here") is None
+
+
+def test_a_program_given_by_its_path_is_looked_for_there_alone(tmp_path: Path) -> None:
+    program = tmp_path / "agent"
+    program.write_text("#!/bin/sh\n")
+    found = find_executable([str(program)], "/usr/bin:/bin")
+    assert found.path is None and found.skipped == [f"{program} is not executable"]
