@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ftagent.errors import FtError
+from ftagent.errors import EngineNotReady, FtError
 from ftagent.local_engine.client import EngineClient
 
 
@@ -34,7 +34,10 @@ class Chat:
     messages: list[dict[str, str]] = field(default_factory=list)
 
     def ask(self, prompt: str, on_text: Callable[[str], None], on_thinking: Callable[[str], None]) -> Answer:
-        """Streams one answer. A question that fails or is interrupted is forgotten."""
+        """Streams one answer. A question that fails or is interrupted is forgotten.
+
+        Raises EngineNotReady when the stream ends before the engine has said why the answer does.
+        """
         began = time.monotonic()
         first: float | None = None
         text, thinking, finish = "", "", None
@@ -49,7 +52,7 @@ class Chat:
         }
         if self.max_tokens is not None:
             body["max_tokens"] = self.max_tokens
-        for event in self.client.stream("/v1/chat/completions", body):
+        for event in self._events(body):
             if isinstance(event.get("error"), dict):
                 raise FtError(str(event["error"].get("message", "The engine failed.")), "ft engine logs")
             usage = event.get("usage") or usage
@@ -66,5 +69,19 @@ class Chat:
                     text += piece
                     on_text(piece)
                 finish = choice.get("finish_reason") or finish
+        if finish is None:
+            raise _cut_off()
         self.messages += [question, {"role": "assistant", "content": text}]
         return Answer(text, thinking, finish, usage, first, time.monotonic() - began)
+
+    def _events(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        try:
+            yield from self.client.stream("/v1/chat/completions", body)
+        except ValueError:  # a line that broke off
+            raise _cut_off() from None
+
+
+def _cut_off() -> EngineNotReady:
+    return EngineNotReady(
+        "The stream ended in the middle of an answer.", "ft engine status", code="FT-E0502 engine-unreachable"
+    )

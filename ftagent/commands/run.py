@@ -87,15 +87,23 @@ def _standard_input() -> str:
 
 def _ask(chat: Chat, prompt: str, args: argparse.Namespace, context: Context) -> Answer:
     style = context.out
+    said = False
 
     def write(text: str) -> None:
+        nonlocal said
+        said = True
         if not args.json:
             sys.stdout.write(text)
             sys.stdout.flush()
 
     # thinking is shown only where it can be told from the answer
     think = (lambda text: write(style(text, "dim"))) if style.enabled else (lambda text: None)
-    answer = chat.ask(prompt, write, think)
+    try:
+        answer = chat.ask(prompt, write, think)
+    except FtError:
+        if said:
+            write("\n")  # so that the error has a line of its own
+        raise
     write("\n")
     if answer.finish == "length" and not args.json:
         note("ft: the answer was cut at the output limit; longer with --max-output N")

@@ -127,6 +127,10 @@ class Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
         chunks.append({"choices": [], "usage": usage})
         for chunk in chunks:
+            if MODE in ("dies-between", "dies-within") and chunk["choices"] and chunk["choices"][0]["finish_reason"]:
+                self.wfile.write(b'data: {"choices": [{"del' if MODE == "dies-within" else b"")
+                self.wfile.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
             self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
         self.wfile.write(b": alive\n\ndata: [DONE]\n\n")
 

@@ -5,11 +5,16 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from ftagent.chat import Chat
+from ftagent.errors import EngineNotReady
+from ftagent.local_engine.client import EngineClient, parse_engine_url
 
 
 def test_start_wait_status_stop(sandbox) -> None:
@@ -220,3 +225,34 @@ def test_an_engine_that_does_not_listen_is_killed(sandbox, monkeypatch) -> None:
     paths = find_paths(sandbox.env)
     assert stop_engine(paths, grace_s=0.2) is True
     assert find_engine(paths) is None
+
+
+@pytest.mark.parametrize("mode", ["dies-between", "dies-within"])
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
+def test_an_answer_that_breaks_off_is_an_error(mode: str, flags: list[str], sandbox) -> None:
+    done = sandbox.run("run", *flags, "hello", fake=True, env={"FAKE_MODE": mode})
+    assert done.returncode == 5, done.stdout
+    assert "in the middle of an answer" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr and "ft.answer/1" not in done.stdout
+
+
+def test_a_chunked_answer_that_breaks_off_is_an_error() -> None:
+    """As the real front sends it: the body has chunks, and the last one is missing."""
+    event = b'data: {"choices": [{"delta": {"content": "half"}, "finish_reason": null}]}\n\n'
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(head + b"%x\r\n" % len(event) + event + b"\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        chat = Chat(EngineClient(parse_engine_url(f"http://127.0.0.1:{server.getsockname()[1]}")), "m")
+        pieces: list[str] = []
+        with pytest.raises(EngineNotReady):
+            chat.ask("hello", pieces.append, pieces.append)
+        thread.join()
+    assert pieces == ["half"] and chat.messages == []
