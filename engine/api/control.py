@@ -58,6 +58,7 @@ def ready_json(front: Front) -> dict[str, Any]:
         "code": worker.code or None,
         "message": worker.message or None,
         "hint": worker.hint or None,
+        "warning": worker.warning or None,
         "restarts": worker.restarts,
         "worker_pid": worker.pid or None,
         "cannot": front.supervisor.cannot(),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import WorkerGone
+from engine.front.by_hand import ByHand, words
 from engine.front.child import Child, OutOfMemory
 from engine.front.metrics import Metrics
 from engine.front.pending import Pending, error_of
@@ -50,6 +51,7 @@ class WorkerState:
     pid: int = 0
     restarts: int = 0
     since: float = 0.0
+    warning: str = ""  # what a worker that serves does not do as the one before it did
 
 
 class Supervisor:
@@ -76,6 +78,10 @@ class Supervisor:
         self._pending: dict[str, Pending] = {}
         self._asked: dict[int, asyncio.Future[dict[str, Any] | None]] = {}
         self._asked_n = 0
+        self._by_hand = ByHand()
+        self._again: dict[int, dict[str, Any]] | None = (
+            None  # set again and not answered, by number; None: not yet sent
+        )
         self._writer: asyncio.StreamWriter | None = None
         self._child: Child | None = None
         self._lost: asyncio.Future[WorkerGone] | None = None
@@ -140,9 +146,13 @@ class Supervisor:
         if answer is None:
             if self.worker.pid != pid or self.worker.state != "ready":
                 raise WorkerGone("The worker ended before it answered.", "It is restarted; ask again.")
+            if asked.get("op") == "apply":
+                self._by_hand.keep(asked)  # it will be done; should it be refused instead, a restart says so
             return None
         if "error" in answer:
             raise error_of(answer["error"])
+        if asked.get("op") == "apply":
+            self._by_hand.keep(asked)
         return dict(answer["data"])
 
     async def _ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
@@ -203,7 +213,8 @@ class Supervisor:
     async def _one_life(self) -> WorkerGone:
         """Start a worker and return why it ended."""
         self._lost = asyncio.get_running_loop().create_future()
-        self.worker.code = self.worker.message = self.worker.hint = ""
+        self.worker.code = self.worker.message = self.worker.hint = self.worker.warning = ""
+        self._again = None
         self._set("starting", phase="start")
         arguments = [*self._arguments, "--socket", str(self._socket)]
         child = await Child.start(arguments, self._log, self._environ)
@@ -310,6 +321,8 @@ class Supervisor:
                 del self._pending[message["rid"]]
         elif kind == "state":
             self._report(message)
+        elif kind == "memory" and self._again and message["n"] in self._again:
+            self._was_set_again(message)
         elif kind in ("stats", "memory"):
             future = self._asked.get(message["n"])
             if future is not None and not future.done():
@@ -339,12 +352,44 @@ class Supervisor:
             return
         if state == "ready":
             self.worker.window, self.worker.kv_tokens = int(message["window"]), int(message["kv_tokens"])
+            if self._again is None:
+                self._set_again()
+            if self._again:
+                self._set("warming", phase="what was set by hand")
+                return
         counts = {"done": int(message.get("done") or 0), "total": int(message.get("total") or 0)}
         self._set(state, phase=str(message.get("phase") or state), **counts)
         if state == "ready":
-            for pending in list(self._pending.values()):
-                if not pending.sent:
-                    self._send_pending(pending)
+            self._send_waiting()
+
+    def _set_again(self) -> None:
+        """Ask a new worker for what was set by hand, before anything else; it counts as ready when it has answered."""
+        self._again = {}
+        for order in self._by_hand.orders():
+            self._asked_n += 1
+            self._again[self._asked_n] = order
+            self._send({"t": "memory", "op": "apply", **order, "again": True, "n": self._asked_n})
+
+    def _was_set_again(self, message: dict[str, Any]) -> None:
+        assert self._again is not None
+        order = self._again.pop(message["n"])
+        if "error" in message:
+            self._by_hand.forget(order)
+            why = error_of(message["error"]).message
+            self._warn(f"What was set by hand ({words(order)}) is lost with the worker that had it: {why}")
+        if not self._again:
+            self._set("ready", phase="ready")
+            self._send_waiting()
+
+    def _warn(self, text: str) -> None:
+        _LOG.warning("%s", text)
+        self.worker.warning = f"{self.worker.warning} {text}".strip()
+        self._bus.publish("warning", {"message": text})
+
+    def _send_waiting(self) -> None:
+        for pending in list(self._pending.values()):
+            if not pending.sent:
+                self._send_pending(pending)
 
     def _send_pending(self, pending: Pending) -> None:
         pending.sent = True

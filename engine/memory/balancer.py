@@ -18,6 +18,7 @@ from engine.memory.split import KV, Split
 __all__ = ["Balancer", "Line", "Prediction", "Proposal", "Split", "Tuning", "View"]
 
 LOG_ENTRIES = 256
+BY_HAND = "set by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Balancer:
             return "another program needs memory", True
         pinned = bounds.fixed is not None or KV in view.pins
         if pinned and best != now:
-            return "set by hand", True
+            return BY_HAND, True
         if waits and now.kv_slabs < bounds.low:
             return "a request needs KV", True
         if now.state_slabs < bounds.state or now.experts_slabs < min(bounds.least_experts, best.experts_slabs):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from engine.memory.balance.view import Proposal, View
-from engine.memory.balancer import Balancer
+from engine.memory.balancer import BY_HAND, Balancer
 from engine.memory.split import EXPERTS, KV
 from engine.scheduler.moves import Moved, Mover
 from engine.scheduler.outlook import Outlook
@@ -83,6 +83,7 @@ class Balancing:
         self._planned_slots = planned_slots
         self._used_slots: int | None = -1  # so many, None: all of them; -1: not said yet
         self._use_slots()
+        self._hand = BY_HAND
         self._proposal: Proposal | None = None  # of the move under way
         self._measuring: tuple[Proposal, Moved, float | None] | None = None
         self._rate_before: float | None = None
@@ -205,9 +206,10 @@ class Balancing:
         if proposal is not None and (more := proposal.split.kv_slabs - self.mover.split.kv_slabs) > 0:
             self.make_room(more * self.outlook.tokens_per_slab // self.outlook.page_tokens)
 
-    def set_by_hand(self, kv_tokens: int | None, slots: int | None, budget: int) -> None:
-        """Pin these, or unpin what is None, with so many slabs to share out; the next `between` or `idle` begins the move."""
-        self.kv_pin, self.slots_pin, self.budget = kv_tokens, slots, budget
+    def set_by_hand(self, kv_tokens: int | None, slots: int | None, budget: int, why: str = BY_HAND) -> None:
+        """Pin these, or unpin what is None, with so many slabs to share out; the next `between` or `idle` begins the move, which
+        is told as `why`."""
+        self.kv_pin, self.slots_pin, self.budget, self._hand = kv_tokens, slots, budget, why
         self._give_up()
         self._used_slots = -1  # said again, and checked
         self._use_slots()
@@ -258,7 +260,7 @@ class Balancing:
             log.warning("a move was refused: %s", failure)
             return
         self.lent = proposal.lent
-        self._proposal = proposal
+        self._proposal = replace(proposal, reason=self._hand) if proposal.reason == BY_HAND else proposal
         self._rate_before = before
         self._stuck_at = -1e9
 
@@ -286,7 +288,7 @@ class Balancing:
             self._give_up()
         self._proposal = None
         if proposal is None:
-            self._tell(moved, "set by hand")
+            self._tell(moved, self._hand)
         else:
             self._done(proposal, moved)
         self.arrived(moved)

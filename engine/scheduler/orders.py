@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import BadRequest, Unsupported
-from engine.memory.balancer import Balancer
+from engine.memory.balancer import BY_HAND, Balancer
 from engine.memory.plan import Plan
 from engine.memory.pools import Pools
 from engine.memory.presets import share
@@ -17,17 +17,20 @@ from engine.scheduler.balancing import Balancing
 from engine.scheduler.moves import Moved
 from engine.scheduler.request import Request
 
+AGAIN = "set by hand, before the worker was restarted"
+
 Answer = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for: sizes to pin (None: not pinned), and the slabs to share out."""
+    """What was asked for: sizes to pin (None: not pinned), and the slabs to share out; `why` is told of the move."""
 
     kv_tokens: int | None
     slots: int | None
     budget: int
     preset: str
+    why: str = BY_HAND
 
 
 class Orders:
@@ -59,7 +62,8 @@ class Orders:
             elif message["op"] == "plan":
                 self._answer({"t": "memory", "n": n, "data": self._predict(self._wish(message))})
             else:
-                self._apply(n, self._wish(message))
+                wish = self._wish(message)
+                self._apply(n, replace(wish, why=AGAIN) if message.get("again") else wish)
         except (BadRequest, Unsupported) as error:
             refusal = {"code": error.code, "message": error.message, "hint": error.hint}
             self._answer({"t": "memory", "n": n, "error": refusal})
@@ -165,7 +169,7 @@ class Orders:
         self._answer_all(complete=False, waits_for="another change that was asked for since", moved=None)
         before = memory.mover.split
         self._preset = wish.preset
-        memory.set_by_hand(wish.kv_tokens, wish.slots, wish.budget)
+        memory.set_by_hand(wish.kv_tokens, wish.slots, wish.budget, wish.why)
         memory.consider(self._running())
         self._waiting.append((n, before))
         if memory.mover.target is None:

@@ -15,7 +15,7 @@ ENGINE_FAULT = "FT-E05"  # codes of what is wrong here, and not with a request
 
 def engine_report(context: Context) -> dict[str, Any]:
     """`state` is `stopped`, or what `/ready` says; unknown values are None; `message` and `hint` are of a crashed one,
-    `fault` is why a recent request failed through no fault of its sender, `forecast` how good those of the first token are."""
+    `fault` is why a recent request failed through no fault of its sender, `warning` what it does not do any more after a restart of its worker, `forecast` how good those of the first token are."""
     engine = find_engine(context.paths)
     log = context.paths.engine_log
     report: dict[str, Any] = {
@@ -33,6 +33,7 @@ def engine_report(context: Context) -> dict[str, Any]:
         "message": None,
         "hint": None,
         "fault": None,
+        "warning": None,
         "forecast": None,
         "log": str(log) if log.exists() else None,
     }
@@ -54,6 +55,7 @@ def engine_report(context: Context) -> dict[str, Any]:
         progress=ready.get("progress"),
         eta_s=ready.get("eta_s"),
         stops_in_s=ready.get("stops_in_s"),
+        warning=ready.get("warning"),
     )
     report["fault"] = _last_fault(engine.client)
     report["forecast"] = _forecast(engine.client)
@@ -119,6 +121,8 @@ def describe(report: dict[str, Any]) -> str:
         parts.append(f"TTFT forecasts off by {judged['p90_error']:.0%} at most in 9 of 10 (n={judged['checked']})")
     if report["message"]:
         parts.append(f"{report['message']} {report['hint']}")
+    if report["warning"]:
+        parts.append(f"warning: {report['warning']}")
     if report["fault"]:
         parts.append(f"warning: a request failed: {report['fault']} See: ft ctl requests")
     return "  ".join(parts)

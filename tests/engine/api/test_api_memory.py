@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,3 +145,24 @@ def _answer(engine: Engine) -> str:
         lines = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: {")]
     assert all("error" not in line for line in lines)
     return "".join(choice["delta"].get("content") or "" for line in lines for choice in line["choices"])
+
+
+def test_what_was_set_by_hand_is_there_again_after_the_worker_was_killed(served: tuple[str, Engine]) -> None:
+    tier, engine = served
+    change(engine, kv_tokens=2048, **({} if tier == "pages only" else {"moe_slots": 16}))
+    before, restarts = told(engine), engine.get("/ready")["restarts"]
+    os.kill(engine.worker_pid(), signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while (state := engine.client.get("/ready").json())["restarts"] == restarts or state["state"] != "ready":
+        assert time.monotonic() < deadline, state
+        time.sleep(0.05)
+    after = told(engine)
+    for part, names in (("kv", ("tokens", "window_tokens", "pinned")), ("experts", ("slots", "pinned"))):
+        if before[part] is not None:
+            assert [after[part][name] for name in names] == [before[part][name] for name in names]
+    assert after["kv"]["tokens"] == 2048 == state["window"] and after["kv"]["pinned"] and state["warning"] is None
+    served_ = engine.client.post("/v1/chat/completions", json={**LONG, "stream": False, "max_tokens": 80})
+    assert served_.status_code == 200
+    reasons = [move["reason"] for move in told(engine)["moves"]]
+    assert reasons[:1] == ["set by hand, before the worker was restarted"], reasons
+    change(engine, auto=True)

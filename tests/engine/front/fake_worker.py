@@ -45,6 +45,7 @@ class Worker:
         self.sock = sock
         self.jobs: dict[str, Job] = {}
         self.submits: list[dict[str, Any]] = []
+        self.memory: list[dict[str, Any]] = []
 
     def send(self, message: dict[str, Any]) -> None:
         self.sock.sendall(encode(message))
@@ -93,11 +94,18 @@ class Worker:
         elif message["t"] == "cancel" and message["rid"] in self.jobs:
             self.finish(message["rid"], "cancelled")
         elif message["t"] == "memory":
-            refusal = {"code": "FT-E0400 bad-request", "message": "KV 1 is too little.", "hint": "Give 256."}
-            answer = {"error": refusal} if message.get("kv_tokens") == 1 else {"data": {"asked": message}}
+            refusal = {"code": "FT-E0400 bad-request", "message": "KV 257 is odd.", "hint": "Give 256."}
+            refused = message.get("kv_tokens") == 257 or (message.get("again") and control().get("refuse_again"))
+            self.memory.append(message)
+            answer = {"error": refusal} if refused else {"data": {"asked": message}}
             self.send({"t": "memory", "n": message["n"], **answer})
         elif message["t"] == "stats":
-            data = {"running": len(self.jobs), "submits": len(self.submits), "last": self.submits[-1:]}
+            data = {
+                "running": len(self.jobs),
+                "submits": len(self.submits),
+                "last": self.submits[-1:],
+                "memory": self.memory,
+            }
             self.send({"t": "stats", "n": message["n"], "data": data})
 
     def advance(self, rid: str, job: Job) -> None:

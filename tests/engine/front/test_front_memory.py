@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,7 +63,7 @@ def test_what_is_asked_reaches_the_worker(engine: Engine, op: str) -> None:
         ({"kv_tokens": "64k"}, "kv_tokens: expected an integer"),
         ({"preset": "huge"}, "'huge' is none of auto, minimum, chat, agent"),
         ({"auto": True, "kv_tokens": 4096}, "auto: goes with no size"),
-        ({"kv_tokens": 1}, "KV 1 is too little. Give 256."),
+        ({"kv_tokens": 257}, "KV 257 is odd. Give 256."),
     ],
 )
 def test_nonsense_is_refused_with_a_reason(engine: Engine, op: str, body: dict[str, object], words: str) -> None:
@@ -77,3 +80,38 @@ def test_while_it_loads_the_map_is_the_plans_and_a_change_waits(models_dir: Path
             engine.client.post("/v1/engine/memory/plan", json={"kv_tokens": 4096}, timeout=1.0)
         control.go()
         assert ask(engine, "plan", kv_tokens=4096).json()["asked"]["kv_tokens"] == 4096
+
+
+def restarted(engine: Engine) -> dict[str, object]:
+    """What /ready says of the worker after the one that is killed here."""
+    before = engine.get("/ready")["restarts"]
+    os.kill(engine.worker_pid(), signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while (state := engine.client.get("/ready").json())["restarts"] == before or state["state"] != "ready":
+        assert time.monotonic() < deadline, state
+        time.sleep(0.05)
+    return state
+
+
+def test_what_was_set_by_hand_is_asked_of_the_next_worker_before_anything_else(models_dir: Path) -> None:
+    with fake_engine(models_dir) as (engine, control):
+        for body in (
+            {"kv_tokens": 4096},
+            {"preset": "agent"},
+            {"moe_slots": 12},
+            {"kv_tokens": 2048},
+            {"moe_slots": 16},
+        ):
+            assert ask(engine, "apply", **body).status_code == 200
+        assert ask(engine, "apply", kv_tokens=257).status_code == 400
+        ask(engine, "plan", kv_tokens=8192)
+        assert restarted(engine)["warning"] is None
+        first, second = engine.get("/v1/stats")["engine"]["memory"]
+        nothing = {"t": "memory", "op": "apply", "moe_slots": None, "kv_tokens": None, "again": True, "n": 0}
+        assert {**first, "n": 0} == {**nothing, "preset": "agent", "auto": False}
+        assert {**second, "n": 0} == {**nothing, "moe_slots": 16, "kv_tokens": 2048, "preset": None, "auto": False}
+        control.set(refuse_again=True)
+        warning = str(restarted(engine)["warning"])
+        assert "--moe 16" in warning and "--kv 2048" in warning and "--preset agent" in warning and "is odd" in warning
+        assert engine.get("/v1/stats")["worker"]["warning"] == warning
+        assert warning.split(":")[0] in engine.log.read_text()
