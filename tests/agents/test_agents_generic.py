@@ -18,7 +18,7 @@ import json, os, sys, urllib.request
 tool = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
 
 def ask(messages):
-    body = {"model": os.environ["OPENAI_MODEL"], "messages": messages, "tools": [tool]}
+    body = {"model": os.environ["OPENAI_MODEL"], "messages": messages, "tools": [tool], "max_tokens": 64}
     request = urllib.request.Request(
         os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
         {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
