@@ -82,7 +82,7 @@ def find(args: argparse.Namespace, context: Context, here: Path) -> Start:
     make = isinstance(worktree, dict) and worktree.get("by") == "ft" and not Path(worktree["path"]).exists()
     if make:
         _ask_worktree(args, context, session, worktree)
-        place = Place(Path(session.field("project", "root")), cwd, None)
+        place = Place(Path(session.field("project", "root") or here), cwd, None)
     else:
         place = session_choice.place_of(session, here)
     agent = args.agent or str(session.field("agent", "name"))
@@ -221,7 +221,7 @@ def _linked(session: Session, agent: str, context: Context) -> Session:
         found = links.observed(fetch_session(engine.client, session.id))
     if not found and run.get("start"):
         begin = datetime.fromisoformat(str(run["start"]).replace("Z", "+00:00"))
-        cwd = Path(session.field("project", "cwd"))
+        cwd = Path(session.field("project", "cwd") or context.cwd)
         taken = conversations_but(context.paths, session.id)
         found = links.scan(agent, context.env, context.paths.home, cwd, begin, datetime.now(UTC), taken)
     return replace(session, record={**record, "harness": links.merge([], found)})

@@ -19,8 +19,9 @@ from ftagent.atomic import read_json, write_json
 from ftagent.errors import Conflict, NotHere, Refused, UsageError
 from ftagent.paths import Paths, ensure
 from ftagent.processes import start_time
+from ftagent.session.shape import SCHEMA as SCHEMA
+from ftagent.session.shape import is_record
 
-SCHEMA = "ft.session/1"
 SESSION_ID = re.compile(r"s-[a-z2-7]{10}")  # as the engine gives them
 _LEASE_WAIT_S = 2.0
 
@@ -36,7 +37,7 @@ def project_id(root: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`record` is the document of session.json; None when it cannot be read (status `unreadable`)."""
+    """`record` is the document of session.json; None when it cannot be read or has another shape (status `unreadable`)."""
 
     id: str
     directory: Path
@@ -63,11 +64,19 @@ class Session:
 def all_sessions(paths: Paths) -> list[Session]:
     """Newest first."""
     found = [
-        Session(folder.name, folder, read_json(folder / "session.json"))
+        Session(folder.name, folder, _record(folder / "session.json"))
         for folder in paths.sessions.glob("s-*")
         if folder.is_dir()
     ]
     return sorted(found, key=lambda session: str(session.field("created") or ""), reverse=True)
+
+
+def _record(file: Path) -> dict[str, Any] | None:
+    try:
+        document = read_json(file)
+    except RecursionError:
+        return None
+    return document if is_record(document) else None
 
 
 def folder_identity(root: Path) -> list[int] | None:

@@ -425,3 +425,54 @@ def test_removal_says_what_stays(sandbox: Any) -> None:
     (sandbox.ft_home / "data" / "checkpoints" / "heads-x.json").mkdir()
     assert sandbox.run("launch", "pi", fake=True).returncode == 0
     assert sandbox.run("sessions", "rm", "pi", "--yes").returncode == 0
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "harness": {"harness": 5},
+    "link": {"harness": [{"id": 7, "source": "observed"}]},
+    "source": {"harness": [{"id": "p-1", "source": "dreamt"}]},
+    "no source": {"harness": [{"id": "p-1"}]},
+    "project": {"project": 7},
+    "folders": {"project": {"root": 3, "cwd": None}},
+    "worktree": {"project": {"root": "/", "cwd": "/", "worktree": {"by": "ft"}}},
+    "runs": {"runs": "x"},
+    "run": {"runs": [{"start": "yesterday", "end": None}]},
+    "stats": {"stats": {"requests": [], "ttft_p50_s": "soon"}},
+    "agent": {"agent": None},
+    "name": {"name": ["a"]},
+    "another schema": {"schema": "ft.session/2"},
+}
+
+
+@pytest.mark.parametrize("fields", ODD.values(), ids=ODD)
+def test_a_record_of_another_shape_is_unreadable(sandbox: Any, fields: dict[str, Any]) -> None:
+    from ftagent.paths import find_paths
+    from ftagent.session.records import all_sessions, conversations_but
+
+    odd, good = record(sandbox, 1, **fields), record(sandbox, 2, harness=[link("p-9", "observed", "2026-01-01")])
+    paths = find_paths(sandbox.env)
+    assert {s.id: s.record is None for s in all_sessions(paths)} == {odd.name: True, good.name: False}
+    assert conversations_but(paths, "s-other") == {"p-9"}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "5", '{"schema": "ft.session/1"}', "\ufffe\x00"], ids=range(4))
+def test_a_file_that_is_no_record_is_unreadable(sandbox: Any, text: str) -> None:
+    from ftagent.paths import find_paths
+    from ftagent.session.records import all_sessions
+
+    folder = record(sandbox, 1)
+    (folder / "session.json").write_text(text)
+    assert [session.record for session in all_sessions(find_paths(sandbox.env))] == [None]
+
+
+def test_an_odd_record_stands_in_nobodys_way(sandbox: Any) -> None:
+    one, other = record(sandbox, 1, harness=5), record(sandbox, 2, project=7, runs="x")
+    sandbox.agent(PI)
+    assert sandbox.run("launch", "pi", fake=True).returncode == 0
+    done = sandbox.run("resume", "pi", fake=True)
+    assert done.returncode == 0, done.stderr
+    for folder in (one, other):
+        shown = sandbox.run("sessions", "show", folder.name)
+        assert shown.returncode == 0 and "unreadable" in shown.stdout, shown.stderr
+        assert sandbox.run("resume", folder.name, fake=True).returncode == 4
+        assert sandbox.run("sessions", "rm", folder.name, "--yes").returncode == 0 and not folder.exists()
