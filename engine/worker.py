@@ -134,6 +134,7 @@ class Worker:
         self._stats_asked: deque[int] = deque()
         self._report: Callable[[], dict[str, Any]] = lambda: {}
         self._memory: Balancing | None = None
+        self._backend = ""
         self._orders: Orders | None = None
 
     def run(self, load: Load) -> int:
@@ -200,6 +201,7 @@ class Worker:
         memory = scheduler.memory
         assert memory is not None
         self._memory = memory
+        self._backend = str(engine.report().get("backend", ""))
         memory.changed.append(self._ready)
         self._orders = Orders(
             plan,
@@ -256,7 +258,8 @@ class Worker:
     def _ready(self) -> None:
         """Also when memory was shared out anew: how long requests may be is another then."""
         assert self._memory is not None
-        self._state("ready", window=self._memory.window_tokens, kv_tokens=self._memory.kv_tokens)
+        has = {"window": self._memory.window_tokens, "kv_tokens": self._memory.kv_tokens, "backend": self._backend}
+        self._state("ready", **has)
 
     def _state(self, state: str, **fields: Any) -> None:
         self._link.send({"t": "state", "state": state, "phase": "", "done": 0, "total": 0, **fields})
@@ -362,6 +365,7 @@ def parse_config(argv: list[str]) -> WorkerConfig:
     parser.add_argument("--preset", choices=PRESETS, default=defaults.preset)
     parser.add_argument("--kv-dtype", choices=sorted(KV_VALUE_BYTES))
     parser.add_argument("--moe-backend", choices=BACKENDS, default=defaults.moe_backend)
+    parser.add_argument("--backend-found", choices=BACKENDS, help="what a worker before this one found for auto")
     parser.add_argument("--moe-slots", type=int)
     parser.add_argument("--device", choices=DEVICES, default=defaults.device)
     parser.add_argument("--host-memory", type=parse_bytes)
@@ -386,7 +390,9 @@ def parse_config(argv: list[str]) -> WorkerConfig:
         hibernate_dir=args.hibernate_dir,
         hibernate_bytes=args.hibernate_bytes,
         throttle_tokens_per_s=args.throttle_tokens_per_s,
-        options=Options(args.activations, args.emulate_fill_gbs, args.emulate_host_gbs, args.profiles_dir),
+        options=Options(
+            args.activations, args.emulate_fill_gbs, args.emulate_host_gbs, args.profiles_dir, args.backend_found
+        ),
         settings=Settings(
             kv_tokens=args.kv,
             kv_dtype=args.kv_dtype,

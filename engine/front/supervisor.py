@@ -22,6 +22,7 @@ from typing import Any
 from engine.errors import WorkerGone
 from engine.front.by_hand import ByHand, words
 from engine.front.child import Child, OutOfMemory
+from engine.front.continuity import Continuity
 from engine.front.metrics import Metrics
 from engine.front.pending import Pending, error_of
 from engine.front.records import EventBus
@@ -79,6 +80,9 @@ class Supervisor:
         self._asked: dict[int, asyncio.Future[dict[str, Any] | None]] = {}
         self._asked_n = 0
         self._by_hand = ByHand()
+        self._continuity = Continuity()
+        self._backend = ""
+        self._served = False  # whether this worker has been ready
         self._again: dict[int, dict[str, Any]] | None = (
             None  # set again and not answered, by number; None: not yet sent
         )
@@ -214,9 +218,9 @@ class Supervisor:
         """Start a worker and return why it ended."""
         self._lost = asyncio.get_running_loop().create_future()
         self.worker.code = self.worker.message = self.worker.hint = self.worker.warning = ""
-        self._again = None
+        self._again, self._served = None, False
         self._set("starting", phase="start")
-        arguments = [*self._arguments, "--socket", str(self._socket)]
+        arguments = [*self._arguments, *self._continuity.arguments(), "--socket", str(self._socket)]
         child = await Child.start(arguments, self._log, self._environ)
         self._child = child
         self.worker.pid = child.pid
@@ -351,12 +355,17 @@ class Supervisor:
             self.worker.hint = message.get("hint") or ""
             return
         if state == "ready":
-            self.worker.window, self.worker.kv_tokens = int(message["window"]), int(message["kv_tokens"])
+            window, self.worker.kv_tokens = int(message["window"]), int(message["kv_tokens"])
+            self._backend = str(message.get("backend") or "")
+            if self._served and window != self.worker.window:
+                self._continuity.moved(window)
+            self.worker.window = window
             if self._again is None:
                 self._set_again()
             if self._again:
                 self._set("warming", phase="what was set by hand")
                 return
+            self._serves()
         counts = {"done": int(message.get("done") or 0), "total": int(message.get("total") or 0)}
         self._set(state, phase=str(message.get("phase") or state), **counts)
         if state == "ready":
@@ -378,8 +387,16 @@ class Supervisor:
             why = error_of(message["error"]).message
             self._warn(f"What was set by hand ({words(order)}) is lost with the worker that had it: {why}")
         if not self._again:
+            self._serves()
             self._set("ready", phase="ready")
             self._send_waiting()
+
+    def _serves(self) -> None:
+        """What a worker that becomes ready has is compared with what the one before it had."""
+        if not self._served:
+            self._served = True
+            for text in self._continuity.serves(self.worker.window, self._backend):
+                self._warn(text)
 
     def _warn(self, text: str) -> None:
         _LOG.warning("%s", text)

@@ -21,13 +21,15 @@ CLEARLY = 1.02  # a later candidate must be this much faster, since earlier ones
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The backend and every candidate's tokens per second in a short decode."""
+    """The backend and every candidate's tokens per second in a short decode; none where an earlier start has found it."""
 
     backend: str
     rates: dict[str, float]
 
     @property
     def sentence(self) -> str:
+        if not self.rates:
+            return f"{self.backend}, as found when the engine was started"
         others = [f"{name} at {rate:.1f}" for name, rate in self.rates.items() if name != self.backend]
         return f"{self.backend} at {self.rates[self.backend]:.1f} tokens/s; rejected: {', '.join(others) or 'none'}"
 

@@ -98,20 +98,25 @@ def load(
     pools = build_pools(made)
     arena = allocate_arena(pools.arena.bytes)
     tiers = open_tiers(manifest, made, options, ops, pools, arena, weights) if manifest.banks else None
-    experts = (
-        None if tiers is None else tiers.make(tiers.candidates()[0] if made.moe_backend == "auto" else made.moe_backend)
-    )
+    found, experts = made.moe_backend, None
+    if tiers is not None:
+        if made.moe_backend == "auto" and options.backend in tiers.candidates():
+            found = options.backend or "auto"
+        experts = tiers.make(tiers.candidates()[0] if found == "auto" else found)
     model = spec.build(Parts(config, weights.dense, ops, experts, _positions(manifest, made, pools)))
     runner = CpuRunner(model, manifest.geometry, arena, pools.pages, pools.states, pools.page_tokens, made.kv_dtype)
-    loaded = Loaded(manifest, made, pools, runner, experts, arena, tiers, made.moe_backend, activations)
+    loaded = Loaded(manifest, made, pools, runner, experts, arena, tiers, found, activations)
     report("warm-up", 0, 1)
     loaded.loading_bytes = high_water_bytes()
     forget_high_water()
     warm_up(loaded)
     loaded.actual_bytes = high_water_bytes() - touched_bytes(arena) + made.slabs * made.slab_bytes
     if tiers is not None and experts is not None and made.moe_backend == "auto":
-        experts.close()
-        loaded.experts, loaded.decision = _decide(loaded, tiers)
+        if found == "auto":
+            experts.close()
+            loaded.experts, loaded.decision = _decide(loaded, tiers)
+        else:
+            loaded.decision = Decision(found, {})
         loaded.backend = loaded.decision.backend
         if loaded.backend == "cpu" and pools.slots is not None:
             pools.slots.give_back(pools.arena.held("experts"))

@@ -60,7 +60,8 @@ class Worker:
         while control().get("mode") == "wait" and not (CONTROL.parent / "go").exists():
             time.sleep(0.05)
         window = int(sys.argv[sys.argv.index("--kv") + 1]) if "--kv" in sys.argv else 65536
-        ready = {"window": window, "kv_tokens": window}
+        window = control().get("window", window)
+        ready = {"window": window, "kv_tokens": window, "backend": control().get("backend", "cpu")}
         self.send({"t": "state", "state": "ready", "phase": "ready", "done": 2, "total": 2, **ready})
         decoder = Decoder()
         while True:
@@ -105,6 +106,7 @@ class Worker:
                 "submits": len(self.submits),
                 "last": self.submits[-1:],
                 "memory": self.memory,
+                "arguments": sys.argv[1:],
             }
             self.send({"t": "stats", "n": message["n"], "data": data})
 

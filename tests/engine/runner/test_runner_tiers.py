@@ -39,10 +39,10 @@ def modelled(monkeypatch):
     return more
 
 
-def opened(models_dir: Path, fill_gbs: float = 1.0, host_gbs: float = 2.0, **asked) -> Loaded:
+def opened(models_dir: Path, fill_gbs: float = 1.0, host_gbs: float = 2.0, found: str | None = None, **asked) -> Loaded:
     directory = models_dir / "tiny-hybrid"
     plan = plan_model(directory, Settings(**{**BASE, **asked})).require()
-    return load(directory, plan, 2, options=Options("f32", fill_gbs, host_gbs))
+    return load(directory, plan, 2, options=Options("f32", fill_gbs, host_gbs, backend=found))
 
 
 def logits(loaded: Loaded, tokens: list[int], chunks: list[int], between=lambda: None) -> torch.Tensor:
@@ -143,6 +143,22 @@ def test_case_50_every_backend_is_chosen_on_some_machine_by_a_real_decode(
     if backend == "cpu" and loaded.pools.slots is not None:
         assert loaded.pools.slots.used == 0, "slots that nobody uses are given back"
     loaded.experts.close()
+
+
+@pytest.mark.parametrize("found", ["cpu", "hybrid", "offload"])
+def test_what_an_earlier_start_found_is_not_sought_again(models_dir, prompt, expected, modelled, found):
+    asked = {"device": "emulated", "moe_slots": 24, "fill_gbs": 25.0, "host_gbs": 50.0}
+    modelled["row_s"] = 1e-4  # where a decode would choose offload, see above
+    loaded = opened(models_dir, moe_backend="auto", found=found, **asked)
+    assert loaded.backend == found == loaded.report()["backend"]
+    decision = loaded.report()["experts"]["decision"]
+    assert decision == {"backend": found, "tokens_per_s": {}, "words": f"{found}, as found when the engine was started"}
+    assert torch.equal(logits(loaded, prompt, [64, 32]), expected)
+    assert (loaded.pools.slots.used == 0) == (found == "cpu")
+    loaded.pools.check()
+    loaded.experts.close()
+    assert opened(models_dir, moe_backend="offload", found="cpu", **asked).backend == "offload", "asked for"
+    assert opened(models_dir, moe_backend="auto", found="fused", **asked).backend != "fused", "there is no room for it"
 
 
 def test_experts_are_checked_after_each_of_twenty_resizes(models_dir, prompt, expected):
