@@ -18,3 +18,10 @@ def require_utf8(what: str, text: str) -> None:
 def printable(text: str) -> str:
     """With escapes in place of what UTF-8 cannot carry. In the text of a JSON document they are JSON's own."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def visible(text: str) -> str:
+    """With escapes in place of what is no printable character: what others wrote does nothing to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -15,7 +15,7 @@ from ftagent.local_engine.models import DEFAULT_WINDOW_TOKENS
 from ftagent.local_engine.options import for_agents
 from ftagent.local_engine.provision import EngineChoice, end_session, keep_while_used, provide, register_session
 from ftagent.output import note
-from ftagent.session import records
+from ftagent.session import names, records
 
 EXAMPLES = """\
 examples:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if prospect.ready.get("stops_in_s") is not None:  # the client holds no lease
         keep_while_used(prospect.running, context, None)
     harness = loader.load_command(["client"], None, context.cwd)
-    name = records.choose_name("env", None, project, records.all_sessions(context.paths))
+    name = names.choose_name("env", None, project, records.all_sessions(context.paths))
     body: dict[str, Any] = {
         "harness": harness.name,
         "declaration": loader.wire_declaration(harness),

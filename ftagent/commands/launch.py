@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import sys
 from dataclasses import replace
@@ -29,7 +30,7 @@ from ftagent.local_engine.provision import (
     start_command,
 )
 from ftagent.output import note
-from ftagent.session import records
+from ftagent.session import names, records
 from ftagent.text import require_utf8
 from harnesses.contract import Harness
 
@@ -138,6 +139,11 @@ def add_options(parser: argparse.ArgumentParser, resuming: bool = False) -> None
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
+    with contextlib.ExitStack() as until_recorded:
+        return _run(args, context, until_recorded)
+
+
+def _run(args: argparse.Namespace, context: Context, until_recorded: contextlib.ExitStack) -> int:
     here = _project(args, context)
     start = starting.find(args, context, here)
     args.agent = start.agent
@@ -194,7 +200,13 @@ def run(args: argparse.Namespace, context: Context) -> int:
         resume=start.conversation,
         fork=start.fork or start.copies,
     )
-    name = start.name or records.choose_name(harness.name, args.name, project, records.all_sessions(context.paths))
+    if start.name is not None:
+        name = start.name
+    elif looks or (args.detach and not start.inside_tmux):
+        name = names.choose_name(harness.name, args.name, project, records.all_sessions(context.paths))
+    else:
+        reserved = names.reserved_name(harness.name, args.name, project, context.paths)
+        name = until_recorded.enter_context(reserved)
     start = starting.with_worktree(start, args, harness.name, name)
     request = replace(request, args=[*start.more_args, *args.rest])
     id_ = start.id or planning.NO_SESSION
@@ -258,6 +270,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     prices = Prices.of(settings)
     origin = Origin(start.earlier_record, start.parent, start.worktree, start.tmux, prices)
     prepared = prepare(plan, prospect.running, context.paths, origin)
+    until_recorded.close()
     starting.say_start(start, prospect.running, session.id, plan.engine.model, events)
     if change is not None:
         from ftagent.files import integrate

@@ -20,10 +20,10 @@ from ftagent.output import note, print_json
 from ftagent.session.forgetting import Forgotten, forget, what_stays
 from ftagent.session.listing import add_flags, list_sessions
 from ftagent.session.live import Live
+from ftagent.session.names import reserved_name
 from ftagent.session.records import (
     Session,
     all_sessions,
-    choose_name,
     find_session,
     holder,
     lease_is_held,
@@ -32,7 +32,7 @@ from ftagent.session.records import (
     save,
 )
 from ftagent.session.table import to_json
-from ftagent.text import require_utf8
+from ftagent.text import require_utf8, visible
 
 TAKES_REST = True
 STOP_S = 15.0
@@ -100,9 +100,11 @@ def _show(session: Session, args: argparse.Namespace, context: Context) -> int:
         if key == "harness":
             for one in value or []:
                 times = f"{one.get('first_seen') or '-'} to {one.get('last_seen') or '-'}"
-                print(f"{key:12} {one['id']}  {one['source']} ({one.get('confidence') or 'certain'})  {times}")
+                told = f"{one['id']}  {one['source']} ({one.get('confidence') or 'certain'})  {times}"
+                print(f"{key:12} {visible(told)}")
             continue
-        print(f"{key:12} {json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value}")
+        told = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+        print(f"{visible(key):12} {visible(told)}")
     return 0
 
 
@@ -124,9 +126,10 @@ def _rename(session: Session, args: argparse.Namespace, context: Context) -> int
     require_utf8("The name", args.name)
     record = _record_of(session)
     if args.name != record.get("name"):
-        choose_name("", args.name, Path(str(session.field("project", "root"))), all_sessions(context.paths))
-        log_event(session.directory, "renamed", old=record.get("name"), new=args.name)
-        save(session.directory, {**record, "name": args.name})
+        root = Path(str(session.field("project", "root")))
+        with reserved_name("", args.name, root, context.paths) as name:
+            log_event(session.directory, "renamed", old=record.get("name"), new=name)
+            save(session.directory, {**record, "name": name})
     return 0
 
 
@@ -238,7 +241,7 @@ def _logs(session: Session, args: argparse.Namespace, context: Context) -> int:
                 continue
             rest = {key: value for key, value in event.items() if key not in ("time", "event")}
             told = json.dumps(rest, ensure_ascii=False) if rest else ""
-            print(f"{event.get('time')}  {event.get('event')}  {told}".rstrip())
+            print(visible(f"{event.get('time')}  {event.get('event')}  {told}".rstrip()))
     return 0
 
 

@@ -9,18 +9,18 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ftagent.atomic import read_json, write_json
-from ftagent.errors import Conflict, NotHere, Refused, UsageError
+from ftagent.errors import NotHere, Refused, UsageError
 from ftagent.paths import Paths, ensure
 from ftagent.processes import start_time
 from ftagent.session.shape import SCHEMA as SCHEMA
 from ftagent.session.shape import is_record
+from ftagent.text import visible
 
 SESSION_ID = re.compile(r"s-[a-z2-7]{10}")  # as the engine gives them
 _LEASE_WAIT_S = 2.0
@@ -76,7 +76,10 @@ def _record(file: Path) -> dict[str, Any] | None:
         document = read_json(file)
     except RecursionError:
         return None
-    return document if is_record(document) else None
+    if document is None or not is_record(document):
+        return None
+    # it is printed in many places, and written back as it can be printed
+    return {**document, "name": visible(document["name"])}
 
 
 def folder_identity(root: Path) -> list[int] | None:
@@ -115,21 +118,6 @@ def find_session(paths: Paths, wanted: str, here: Path | None = None) -> Session
     if not near:
         raise NotHere(f"There is no session {wanted!r}.", "ft ls", code="FT-E0301 no-session")
     return near[0]
-
-
-def choose_name(agent: str, wanted: str | None, root: Path, sessions: Iterable[Session]) -> str:
-    """`claude`, then `claude-2` … unique within the project. Raises Conflict when the wanted name is taken."""
-    taken = {session.field("name") for session in sessions if session.field("project", "root") == str(root)}
-    if wanted is not None:
-        if wanted in taken:
-            raise Conflict(
-                f"The name {wanted!r} is taken in this project.", "Choose another: -n NAME", code="FT-E0611 name-taken"
-            )
-        return wanted
-    number = 1
-    while (name := agent if number == 1 else f"{agent}-{number}") in taken:
-        number += 1
-    return name
 
 
 def log_event(directory: Path, event: str, **fields: Any) -> None:

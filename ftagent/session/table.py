@@ -8,6 +8,7 @@ from typing import Any
 from ftagent.output import table
 from ftagent.session.live import Live
 from ftagent.session.records import SCHEMA, Session
+from ftagent.text import visible
 
 CELL = 28
 
@@ -27,7 +28,7 @@ def to_json(session: Session, live: Live) -> dict[str, Any]:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else visible(str(value)) or "-"
 
 
 def render(sessions: Sequence[Session], live: Live, whole: bool = False) -> str:
@@ -38,7 +39,7 @@ def render(sessions: Sequence[Session], live: Live, whole: bool = False) -> str:
         rows.append(
             [
                 _cell(session.field("name")),
-                session.id,
+                _cell(session.id),
                 _cell(session.field("agent", "name")),
                 live.status(session),
                 _cell(session.field("model", "id")),

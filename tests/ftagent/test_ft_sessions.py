@@ -476,3 +476,53 @@ def test_an_odd_record_stands_in_nobodys_way(sandbox: Any) -> None:
         assert shown.returncode == 0 and "unreadable" in shown.stdout, shown.stderr
         assert sandbox.run("resume", folder.name, fake=True).returncode == 4
         assert sandbox.run("sessions", "rm", folder.name, "--yes").returncode == 0 and not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\x1b[31mb", "a\nb", "a/b", "-a", "a" * 65, "a\u202eb"], ids=repr)
+def test_a_name_that_cannot_be_typed_or_printed_is_refused(sandbox: Any, name: str) -> None:
+    record(sandbox, 1)
+    before = sandbox.tree()
+    for command in (["launch", "run", f"--name={name}", "--", "true"], ["sessions", "rename", "n1", "--", name]):
+        done = sandbox.run(*command, fake=True)
+        assert done.returncode == 2, (command, done.stderr)
+        assert "\x1b" not in done.stderr and "\u202e" not in done.stderr
+    assert sandbox.tree() == before
+
+
+def test_what_stands_in_records_does_nothing_to_the_terminal(sandbox: Any) -> None:
+    evil = "a\x1b]0;owned\x07b\u202e"
+    folder = record(sandbox, 1, name=evil, agent={"name": evil}, model={"id": evil})
+    (folder / "events.jsonl").write_text(json.dumps({"time": "t", "event": evil, "x": "\x9b31m"}) + "\n")
+    for command in (["ls"], ["sessions", "show", folder.name], ["sessions", "logs", folder.name], ["status"]):
+        done = sandbox.run(*command)
+        said = done.stdout + done.stderr
+        assert said and not any(c in said for c in "\x1b\x07\x9b\u202e"), command
+    removed = sandbox.run("sessions", "rm", folder.name, "--yes")
+    assert removed.returncode == 0 and "\x1b" not in removed.stderr and "\\x1b" in removed.stderr
+
+
+def test_two_launches_at_once_have_two_names(sandbox: Any) -> None:
+    assert sandbox.run("engine", "start", fake=True).returncode == 0
+    started = [sandbox.start("launch", "run", "-q", "--", "sleep", "0.2") for _ in range(4)]
+    assert [process.wait(60) for process in started] == [0] * 4
+    assert sorted(s["name"] for s in listed(sandbox)) == ["run", "run-2", "run-3", "run-4"]
+    wanted = [sandbox.start("launch", "run", "-q", "-n", "aa", "--", "sleep", "0.2") for _ in range(3)]
+    assert sorted(process.wait(60) for process in wanted) == [0, 6, 6]
+    assert [s["name"] for s in listed(sandbox)].count("aa") == 1
+    assert list((sandbox.runtime / "names").iterdir()) == []
+
+
+def test_a_reserved_name_is_nobody_elses(sandbox: Any) -> None:
+    from ftagent.errors import Conflict
+    from ftagent.paths import find_paths
+    from ftagent.session.names import reserved_name
+
+    paths, root = find_paths(sandbox.env), sandbox.project
+    with reserved_name("pi", None, root, paths) as one, reserved_name("pi", None, root, paths) as two:
+        assert (one, two) == ("pi", "pi-2")
+        with pytest.raises(Conflict), reserved_name("pi", "pi", root, paths):
+            pass
+        with reserved_name("pi", None, sandbox.root, paths) as elsewhere:
+            assert elsewhere == "pi"
+    with reserved_name("pi", "pi", root, paths) as again:
+        assert again == "pi"
