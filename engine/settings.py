@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
-from engine.memory.amounts import MIN_KV_TOKENS, parse_bytes, parse_tokens
+from engine.memory.amounts import MIN_KV_TOKENS, TOO_FEW, parse_bytes, parse_tokens
 from engine.memory.options import ACTIVATIONS
 from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES
 from engine.memory.presets import NAMES as PRESETS
@@ -31,7 +31,7 @@ def _tokens(text: str) -> int:
     except ValueError:
         raise ValueError(f"{text!r} is no positive count of tokens such as 65536, 64k or 1m") from None
     if tokens < MIN_KV_TOKENS:
-        raise ValueError(f"{text!r} is too few tokens to serve anything: {MIN_KV_TOKENS} are the least")
+        raise ValueError(f"{text!r} is {TOO_FEW}")
     return tokens
 
 

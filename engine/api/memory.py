@@ -11,6 +11,7 @@ from engine.api import fields
 from engine.api.errors import Slow
 from engine.errors import BadRequest
 from engine.front.context import Front
+from engine.memory.amounts import MIN_KV_TOKENS, TOO_FEW
 from engine.memory.presets import NAMES
 from engine.memory.report import MOVE_SCHEMA, Now, memory_map, start_split
 
@@ -56,6 +57,8 @@ def _told(answer: dict[str, Any] | None) -> dict[str, Any]:
 def _asked(body: dict[str, Any]) -> dict[str, Any]:
     """The fields of the worker's message. Raises BadRequest."""
     slots, tokens = fields.positive(body, "moe_slots"), fields.positive(body, "kv_tokens")
+    if tokens is not None and tokens < MIN_KV_TOKENS:
+        raise BadRequest(f"kv_tokens: {tokens} is {TOO_FEW}.", f"Give {MIN_KV_TOKENS} or more.")
     preset, auto = fields.get(body, "preset", str), bool(fields.get(body, "auto", bool))
     if preset is not None and preset not in NAMES:
         raise BadRequest(f"preset: {preset[:40]!r} is none of {', '.join(NAMES)}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 MIN_KV_TOKENS = 256  # fewer serve nothing
+TOO_FEW = f"too few tokens to serve anything: {MIN_KV_TOKENS} are the least"
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 

@@ -147,6 +147,26 @@ def _answer(engine: Engine) -> str:
     return "".join(choice["delta"].get("content") or "" for line in lines for choice in line["choices"])
 
 
+def test_what_serves_nothing_or_is_not_there_is_refused_and_changes_nothing(served: tuple[str, Engine]) -> None:
+    """As a start refuses it, and with a number that works; the least is taken, and serves."""
+    tier, engine = served
+    before = told(engine)
+    asked = [("kv_tokens", 1), ("kv_tokens", 255), ("kv_tokens", 1 << 62), ("kv_tokens", -1)]
+    asked += [("moe_slots", 1), ("moe_slots", 65), ("moe_slots", 1 << 62), ("moe_slots", -1)]
+    for op in ("plan", "apply"):
+        for name, value in asked:
+            answer = engine.client.post(f"/v1/engine/memory/{op}", json={name: value})
+            assert answer.status_code == 400, (name, value, answer.text)
+            if value > 0 and not (tier == "pages only" and name == "moe_slots"):
+                assert any(digits.isdigit() for digits in answer.json()["error"]["message"].replace(",", "").split())
+    after = told(engine)
+    assert (after["kv"]["tokens"], after["arena"]["split"]) == (before["kv"]["tokens"], before["arena"]["split"])
+    assert change(engine, kv_tokens=256)["then"]["kv_tokens"] == 256
+    short = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+    assert engine.client.post("/v1/chat/completions", json=short).status_code == 200
+    change(engine, auto=True)
+
+
 def test_what_was_set_by_hand_is_there_again_after_the_worker_was_killed(served: tuple[str, Engine]) -> None:
     tier, engine = served
     change(engine, kv_tokens=2048, **({} if tier == "pages only" else {"moe_slots": 16}))

@@ -63,6 +63,11 @@ def test_what_is_asked_reaches_the_worker(engine: Engine, op: str) -> None:
         ({"kv_tokens": "64k"}, "kv_tokens: expected an integer"),
         ({"preset": "huge"}, "'huge' is none of auto, minimum, chat, agent"),
         ({"auto": True, "kv_tokens": 4096}, "auto: goes with no size"),
+        ({"kv_tokens": 1}, "kv_tokens: 1 is too few tokens to serve anything: 256 are the least"),
+        ({"kv_tokens": 255}, "kv_tokens: 255 is too few tokens to serve anything: 256 are the least"),
+        ({"kv_tokens": -(1 << 40)}, "kv_tokens: expected at least 1"),
+        ({"kv_tokens": 1 << 64}, "kv_tokens"),
+        ({"moe_slots": 1 << 64}, "moe_slots"),
         ({"kv_tokens": 257}, "KV 257 is odd. Give 256."),
     ],
 )
