@@ -21,13 +21,15 @@ def run(args: argparse.Namespace, context: Context) -> int:
     report = engine_report(context)
     sessions = all_sessions(context.paths)
     now = Live(context.paths)
-    live = [s for s in sessions if s.record is None or lease_is_held(context.paths, s.id)]
+    live = [s for s in sessions if lease_is_held(context.paths, s.id)]
+    unreadable = sum(s.record is None for s in sessions if s not in live)
     if args.json:
         document = {"schema": "ft.status/1", "engine": report, "sessions": [to_json(s, now) for s in live]}
         print_json(document)
         return exit_code(report)
     print(f"engine    {describe(report)}")
-    print(f"sessions  {len(live)} running, {len(sessions) - len(live)} ended or prepared")
+    damaged = f", {unreadable} unreadable: ft ls -a" if unreadable else ""
+    print(f"sessions  {len(live)} running, {len(sessions) - len(live) - unreadable} ended or prepared{damaged}")
     if live:
         print("\n" + render(live, now))
     return exit_code(report)

@@ -191,9 +191,21 @@ def say_start(start: Start, engine: RunningEngine, session_id: str, model: str, 
 
 
 def _hint(context: Context, here: Path, agent: str) -> None:
-    found = session_choice.resumable(context, here, agent)
-    if found:
-        note(f"ft: a new session; to go on with {found[0].field('name')}: ft resume {found[0].field('name')}")
+    for session in session_choice.resumable(context, here, agent) if agent != "run" else []:
+        if _has_conversation(session, agent, context):
+            note(f"ft: a new session; to go on with {session.field('name')}: ft resume {session.field('name')}")
+            return
+
+
+def _has_conversation(session: Session, agent: str, context: Context) -> bool:
+    linked = _linked(session, agent, context)
+    try:
+        links.continued(linked.record or {})
+    except NotHere:
+        return False
+    except UsageError:
+        return True  # of several the user has to choose one
+    return not links.is_lost(linked.record or {})
 
 
 def _ask_worktree(args: argparse.Namespace, context: Context, session: Session, worktree: Mapping[str, Any]) -> None:

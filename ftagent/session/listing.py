@@ -25,12 +25,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def list_sessions(args: argparse.Namespace, context: Context) -> int:
-    """Unreadable records belong to every project, so that they are seen."""
+    """Nobody knows whose an unreadable record is: without --all people are told how many there are, and JSON has them."""
     here = find_project(context.cwd)
     wanted = [_filter(text) for text in args.filter]
     everything, live = all_sessions(context.paths), Live(context.paths)
     shown = [s for s in everything if args.all or s.record is None or belongs(s, here)]
     shown = [s for s in shown if all(_value(s, key, live) == value for key, value in wanted)]
+    hidden = 0
+    if not args.all and not args.json and ("status", "unreadable") not in wanted:
+        readable = [s for s in shown if s.record is not None]
+        hidden, shown = len(shown) - len(readable), readable
     if args.json:
         print_json({"schema": "ft.sessions/1", "sessions": [to_json(session, live) for session in shown]})
     elif args.quiet:
@@ -39,8 +43,11 @@ def list_sessions(args: argparse.Namespace, context: Context) -> int:
     elif shown:
         print(render(shown, live, whole=args.no_trunc))
     else:
-        others = f"; {len(everything)} in other projects: ft ls -a" if everything and not args.all else ""
+        elsewhere = sum(session.record is not None for session in everything)
+        others = f"; {elsewhere} in other projects: ft ls -a" if elsewhere and not args.all else ""
         note(f"ft: no sessions {'that match' if wanted else 'in this project'}{others}")
+    if hidden:
+        note(f"ft: {hidden} {'record' if hidden == 1 else 'records'} cannot be read: ft ls -a")
     return 0
 
 

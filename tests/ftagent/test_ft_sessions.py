@@ -197,7 +197,13 @@ def test_one_corrupt_record_among_fifty_hides_none(sandbox: Any) -> None:
     filtered = listed(sandbox, "--filter", "status=unreadable")
     assert [session["id"] for session in filtered] == [folders[20].name]
     assert sandbox.run("ls", "--filter", "status=asleep").returncode == 2
-    assert len(sandbox.run("ls", "-q").stdout.split()) == 50
+    assert len(sandbox.run("ls", "-q", "-a").stdout.split()) == 50
+    own = sandbox.run("ls", "-q")
+    assert len(own.stdout.split()) == 49 and folders[20].name not in own.stdout
+    assert "1 record cannot be read: ft ls -a" in own.stderr
+    status = sandbox.run("status").stdout
+    assert "0 running, 49 ended or prepared, 1 unreadable: ft ls -a" in status
+    assert json.loads(sandbox.run("status", "--json").stdout)["sessions"] == []
 
 
 def test_a_thousand_sessions_are_listed_in_little_time(sandbox: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -526,3 +532,16 @@ def test_a_reserved_name_is_nobody_elses(sandbox: Any) -> None:
             assert elsewhere == "pi"
     with reserved_name("pi", "pi", root, paths) as again:
         assert again == "pi"
+
+
+def test_only_what_can_go_on_is_offered(sandbox: Any) -> None:
+    record(sandbox, 1, runs=[{"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T00:00:00Z", "exit": 126}])
+    gone = {**link("p-1", "observed", "2026-01-01T00:00:00Z"), "file": str(sandbox.root / "gone")}
+    record(sandbox, 2, harness=[gone])
+    record(sandbox, 3, agent={"name": "run"}, harness=[link("p-2", "observed", "2026-01-01T00:00:00Z")])
+    sandbox.agent("exit 0")
+    for command in (["pi"], ["run", "--", "true"]):
+        done = sandbox.run("launch", *command, fake=True)
+        assert done.returncode == 0 and "to go on" not in done.stderr, done.stderr
+    record(sandbox, 4, harness=[link("p-3", "observed", "2026-01-01T00:00:00Z")])
+    assert "to go on with n4: ft resume n4" in sandbox.run("launch", "pi", fake=True).stderr
