@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.memory.amounts import parse_bytes
+from engine.memory.geometry import Geometry
 from engine.memory.hardware import Hardware, read_hardware
-from engine.memory.plan import Settings, size_text
+from engine.memory.plan import Plan, Settings, size_text
 from engine.memory.planner import plan
 from engine.weights.catalogue import KnownModel, known_models
 from engine.weights.show import print_json
@@ -30,7 +32,8 @@ FORMATS = ("bf16", "q8_0", "q4_0", "mxfp4")  # the closest to the original first
 @dataclass(frozen=True, slots=True)
 class Fit:
     """One known model in one format. `window_tokens`, `tokens_per_second` and `first_prompt_s` are predictions, 0 when it does
-    not fit; `rate_from` is "profile" when the speed of these experts was measured before, "guess" when it is taken from memory
+    not fit; `serves`: it fits with a window that an agent's first request goes into, and the first prompt has no time without it;
+    `rate_from` is "profile" when the speed of these experts was measured before, "guess" when it is taken from memory
     reads; `why` says in one sentence how it comes out."""
 
     name: str
@@ -42,6 +45,7 @@ class Fit:
     total_bytes: int
     available_bytes: int
     fits: bool
+    serves: bool
     window_tokens: int
     tokens_per_second: float
     first_prompt_s: float
@@ -85,8 +89,8 @@ def command(args: argparse.Namespace) -> None:
 
 
 def rank(hardware: Hardware, speeds: Speeds, models: Sequence[KnownModel] | None = None) -> list[Fit]:
-    """Every known model in every format, the most useful first; then those that do not fit, the nearest first. Raises
-    Unsupported for an architecture that is not offered."""
+    """Every known model in every format, the most useful first; then those whose window is too small for an agent, and
+    those that do not fit, the nearest first. Raises Unsupported for an architecture that is not offered."""
     rows = [
         predict(model, format, work, hardware, speeds)
         for model in (known_models().values() if models is None else models)
@@ -95,8 +99,8 @@ def rank(hardware: Hardware, speeds: Speeds, models: Sequence[KnownModel] | None
 
     def key(row: Fit) -> tuple[Any, ...]:
         if not row.fits:
-            return (1, row.total_bytes - row.available_bytes)
-        return (0, -min(row.window_tokens, USEFUL_WINDOW), -row.tokens_per_second, row.first_prompt_s)
+            return (2, row.total_bytes - row.available_bytes)
+        return (int(not row.serves), -min(row.window_tokens, USEFUL_WINDOW), -row.tokens_per_second, row.first_prompt_s)
 
     return sorted(rows, key=key)
 
@@ -145,12 +149,16 @@ def predict(model: KnownModel, format: str, work: Work, hardware: Hardware, spee
         kv_bytes = 2 * geometry.kv_values_per_token * context
         rate, known_from = speeds.bytes_per_second(work.shape)
         speed = 1 / ((work.token_bytes + kv_bytes) / rate)
-        prompt_s = (work.token_flops * context + work.attention_flops(context)) / speeds.flops_per_second
+        if made.window_tokens >= PROMPT_TOKENS:
+            prompt_s = (work.token_flops * context + work.attention_flops(context)) / speeds.flops_per_second
+        else:
+            why = (
+                f"{made.verdict}: too small for an agent, whose first request has about {PROMPT_TOKENS:,}"
+                f"{_from_disk(made, geometry, hardware)}"
+            )
     else:
         parts = ", ".join(f"{name} {size_text(size)}" for name, size in made.tenants.items() if size >= 1 << 20)
-        why = f"{made.verdict} ({parts})"
-        if any("--host-memory" in way for way in made.ways_out):
-            why += "; slowly from disk: ft serve --host-memory"
+        why = f"{made.verdict} ({parts}){_from_disk(made, geometry, hardware)}"
     return Fit(
         name=model.name,
         repo=model.repo,
@@ -161,6 +169,7 @@ def predict(model: KnownModel, format: str, work: Work, hardware: Hardware, spee
         total_bytes=made.total_bytes,
         available_bytes=hardware.available_bytes,
         fits=made.fits,
+        serves=made.fits and made.window_tokens >= PROMPT_TOKENS,
         window_tokens=made.window_tokens if made.fits else 0,
         tokens_per_second=round(speed, 1),
         first_prompt_s=round(prompt_s, 1),
@@ -169,16 +178,26 @@ def predict(model: KnownModel, format: str, work: Work, hardware: Hardware, spee
     )
 
 
+def _from_disk(made: Plan, geometry: Geometry, hardware: Hardware) -> str:
+    """How an agent could use it all the same, with experts that are read as needed; empty where that is no way either."""
+    ways = [int(found) for way in made.ways_out for found in re.findall(r"--host-memory (\d+)", way)]
+    for budget in [geometry.bank_bytes * 15 // 16] if made.fits else ways:
+        other = plan(hardware, geometry, Settings(host_memory=budget), made.model)
+        if other.fits and other.window_tokens >= PROMPT_TOKENS:
+            return f"; slowly from disk: ft serve --model {made.model} --host-memory {budget}"
+    return ""
+
+
 def _print(rows: Sequence[Fit], hardware: Hardware, speeds: Speeds) -> None:
     print(f"{'model':20} {'experts':8} {'weights':>9} {'window':>8} {'tokens/s':>9} {'first prompt':>13}")
     for row in rows:
-        if row.fits:
+        if row.serves:
             print(
                 f"{row.name:20} {row.format:8} {size_text(row.weights_bytes):>9} {row.window_tokens:>8,}"
                 f" {row.tokens_per_second:>8.1f}{'*' if row.rate_from == 'profile' else ' '} {row.first_prompt_s:>11.0f} s"
             )
     for row in rows:
-        if not row.fits:
+        if not row.serves:
             print(f"{row.name:20} {row.format:8} {row.why}")
     measured = any(row.rate_from == "profile" for row in rows)
     print(
@@ -187,7 +206,7 @@ def _print(rows: Sequence[Fit], hardware: Hardware, speeds: Speeds) -> None:
         f" the first prompt has {PROMPT_TOKENS:,} tokens.",
         file=sys.stderr,
     )
-    if rows and rows[0].fits:
+    if rows and rows[0].serves:
         print(f"To get the first: {rows[0].command}", file=sys.stderr)
     else:
         print("None of them fits here. The small model that comes with ft: ft models pull smollm2-moe", file=sys.stderr)

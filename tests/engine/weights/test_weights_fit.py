@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from engine.experts.split import Profile
 from engine.kernels.contract import ExpertShape
 from engine.memory.hardware import Hardware
 from engine.memory.plan import Settings
-from engine.memory.planner import plan_model
+from engine.memory.planner import plan, plan_model
 from engine.weights.catalogue import config_of, known_models
 from engine.weights.commands import main
 from engine.weights.fit import PROMPT_TOKENS, best_of_each, offered, rank
@@ -49,6 +50,26 @@ def test_more_memory_never_takes_a_model_away() -> None:
         assert fitting <= now
         fitting = now
     assert len(fitting) == sum(len(offered(model)) for model in known_models().values())
+
+
+def test_a_window_too_small_for_an_agent_is_said_and_no_first_prompt_is_priced() -> None:
+    """At every amount of memory around the one with which a model just fits; and what is offered instead is planned to work."""
+    small = 0
+    for gib in (11.7, 12.0, 12.3, 16.4, 16.5, 20.6, 32):
+        hardware = Hardware(int(gib * GIB), 8)
+        rows = rank(hardware, SPEEDS)
+        assert [row.serves for row in rows] == sorted((row.serves for row in rows), reverse=True)
+        for row in rows:
+            assert row.serves == (row.fits and row.window_tokens >= PROMPT_TOKENS) == (row.first_prompt_s > 0)
+            assert ("too small for an agent" in row.why) == (row.fits and not row.serves)
+            small += row.fits and not row.serves
+            if "--host-memory" in row.why:
+                budget = re.search(r"; slowly from disk: ft serve --model \S+ --host-memory (\d+)$", row.why)
+                assert budget is not None, row.why
+                work = works_of(known_models()[row.name].config, [row.format], "q8_0")[row.format]
+                planned = plan(hardware, work.geometry, Settings(host_memory=int(budget[1])), row.name)
+                assert planned.fits and planned.window_tokens >= PROMPT_TOKENS
+    assert small >= 3
 
 
 def test_sizes_are_those_of_the_model_once_it_is_written(tmp_path: Path) -> None:
