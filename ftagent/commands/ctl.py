@@ -6,7 +6,6 @@ import argparse
 import json
 from typing import Any
 
-from ftagent.atomic import read_json
 from ftagent.context import Context
 from ftagent.errors import NotHere, UsageError
 from ftagent.explain import anchors_text, explain_text
@@ -14,7 +13,7 @@ from ftagent.local_engine.client import EngineClient, EngineHttpError
 from ftagent.local_engine.memory import PRESETS, map_text, move_text, request_body
 from ftagent.local_engine.report import running_client
 from ftagent.output import print_json, table
-from ftagent.session.records import SESSION_ID, all_sessions
+from ftagent.session.records import SESSION_ID, all_sessions, read_record
 
 CACHE_S = 40.0  # the engine answers after the step it is in, within 30 s
 _COLUMNS = (
@@ -187,7 +186,7 @@ def _facts(client: EngineClient, session: str, context: Context) -> dict[str, An
     """From the engine; of an ended session from its record here."""
     facts = _known(client, f"/v1/sessions/{session}")
     if facts is None:
-        record = read_json(context.paths.sessions / session / "session.json") or {}
+        record = read_record(context.paths.sessions / session) or {}
         facts = record.get("engine") or {"id": session, "name": record.get("name")}
     return dict(facts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 
 from ftagent.errors import AgentCannotRun, AgentMissing, FtError, NotHere
 
+_PR_SET_PDEATHSIG = 1
 _Handler = Callable[[int, FrameType | None], Any]
 
 
@@ -25,7 +27,7 @@ def run_agent(argv: Sequence[str], env: Mapping[str, str], cwd: Path, enter: Cal
     `enter` is called in the child before it becomes the agent, see `sealed.Seal`.
 
     On a terminal whose foreground we are, the child becomes the foreground process group, so Ctrl-C reaches it and not us.
-    Elsewhere it stays in our group, and reaches it with us.
+    Elsewhere it stays in our group, and reaches it with us. When we are killed it is told to end.
     """
     terminal = _foreground_terminal()
     saved = _terminal_settings(terminal)
@@ -91,9 +93,16 @@ def _give_terminal(terminal: int, group: int) -> None:
 def _start(
     argv: Sequence[str], env: Mapping[str, str], cwd: Path, terminal: int | None, enter: Callable[[], None] | None
 ) -> subprocess.Popen[bytes]:
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
     def prepare() -> None:
         if enter is not None:
             enter()
+        # after `enter`, whose user namespace would undo it: an agent that outlived us would run on without a lease.
+        # It is the end of the thread that starts the child which counts, and that is the one that waits for it.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # we ended before
+            os._exit(128 + signal.SIGTERM)
         # in the child, so that it never reads from the terminal before it is in the foreground
         if terminal is not None:
             _give_terminal(terminal, os.getpgrp())

@@ -64,16 +64,15 @@ class Session:
 def all_sessions(paths: Paths) -> list[Session]:
     """Newest first."""
     found = [
-        Session(folder.name, folder, _record(folder / "session.json"))
-        for folder in paths.sessions.glob("s-*")
-        if folder.is_dir()
+        Session(folder.name, folder, read_record(folder)) for folder in paths.sessions.glob("s-*") if folder.is_dir()
     ]
     return sorted(found, key=lambda session: str(session.field("created") or ""), reverse=True)
 
 
-def _record(file: Path) -> dict[str, Any] | None:
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The session's record; None when it is missing, cannot be read or has another shape."""
     try:
-        document = read_json(file)
+        document = read_json(folder / "session.json")
     except RecursionError:
         return None
     if document is None or not is_record(document):

@@ -7,11 +7,13 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from ftagent.launch import run
+from ftagent.processes import is_alive
 
 FAKE_FT = [sys.executable, "-P", str(Path(__file__).with_name("fake_ft.py"))]
 
@@ -277,6 +279,23 @@ def test_a_terminated_agent_may_choose_its_own_code(sandbox) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
     assert process.returncode == 9
+
+
+@pytest.mark.parametrize("flags", [[], ["--sealed"]], ids=["plain", "sealed"])
+def test_an_agent_does_not_outlive_a_killed_launch(flags: list[str], sandbox) -> None:
+    sandbox.agent('echo $$ > pid; trap "touch got-term; exit 0" TERM; touch ready; while :; do sleep 0.05; done')
+    process = sandbox.start("launch", "pi", *flags, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    sandbox.wait_for(sandbox.project / "ready")
+    process.kill()
+    process.wait(20)
+    sandbox.wait_for(sandbox.project / "got-term")
+    pid = int((sandbox.project / "pid").read_text())
+    deadline = time.monotonic() + 20
+    while is_alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert session_of(sandbox)["runs"][-1]["end"] is None
+    assert [s["status"] for s in json.loads(sandbox.run("ls", "--json").stdout)["sessions"]] == ["crashed"]
 
 
 def test_the_lease_is_held_while_the_agent_runs(sandbox) -> None:
