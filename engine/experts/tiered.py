@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -72,7 +71,7 @@ class Tiered:
 
     def run(self, layer: int, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """See Executor."""
-        start = time.perf_counter()
+        start = self.device.clock.now()
         routed, rows = ids.numpy(), x.shape[0]
         if self.record is not None:
             self.record.note(layer, routed)
@@ -82,7 +81,7 @@ class Tiered:
         if self.split is not None or routed.size <= self.table.slots or len(np.unique(routed)) <= self.table.slots:
             out = self._step(layer, x, ids, weights)
             if rows == 1:
-                self.watch.saw(time.perf_counter() - start)
+                self.watch.saw(self.device.clock.now() - start)
             return out
         out = torch.empty_like(x)
         for part in (torch.from_numpy(wave) for wave in waves(routed, self.table.slots)):
