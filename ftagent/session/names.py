@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import hashlib
 import os
+import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ftagent.errors import Conflict, UsageError
-from ftagent.paths import Paths, ensure
+from ftagent.paths import Paths
 from ftagent.session.records import Session, all_sessions
 
 LENGTH = 64
@@ -82,21 +83,16 @@ def _is_taken(wanted: str) -> Conflict:
 
 @contextlib.contextmanager
 def _lock(paths: Paths, root: Path, name: str) -> Iterator[bool]:
-    """Whether the name's lock is ours; the kernel drops it with the process."""
-    ensure(paths.runtime)
-    folder = ensure(paths.runtime / "names")
-    file = folder / hashlib.sha256(f"{root}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
+    """Whether the name's lock is ours: an abstract socket, because a launch that is refused has to leave nothing on disk,
+    and the kernel drops it with the process."""
+    key = hashlib.sha256(f"{paths.sessions}\0{root}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ours = os.path.samestat(os.fstat(descriptor), file.stat())
-        except (BlockingIOError, FileNotFoundError):  # held, or taken away by the one who held it
+            lock.bind(f"\0ft-name-{os.getuid()}-{key}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
             ours = False
-        try:
-            yield ours
-        finally:
-            if ours:
-                file.unlink(missing_ok=True)
-    finally:
-        os.close(descriptor)
+        else:
+            ours = True
+        yield ours
