@@ -112,7 +112,9 @@ def is_said(arguments: list[str], done: subprocess.CompletedProcess[str]) -> Non
     assert "Traceback" not in done.stdout + done.stderr, told
     assert "Exception ignored" not in done.stderr, told
     assert "\x1b" not in done.stdout + done.stderr, told
-    if done.returncode and arguments[0] != "status" and arguments[:2] != ["engine", "status"]:
+    if done.returncode and arguments[0] == "doctor":
+        assert "FAIL" in done.stdout, told
+    elif done.returncode and arguments[0] != "status" and arguments[:2] != ["engine", "status"]:
         assert any(line.startswith("ft: ") for line in done.stderr.splitlines()), told
 
 
