@@ -56,12 +56,12 @@ def plan(
 def plan_model(directory: Path | str, settings: Settings, hardware: Hardware | None = None) -> Plan:
     """The plan for a model directory on this machine. Raises WeightsError when the directory is no whole model."""
     from engine.weights.config import read_config, rope_parameters, text_config
-    from engine.weights.manifest import load_manifest
+    from engine.weights.manifest import load_manifest, remedy
 
     manifest = load_manifest(directory)
     window = min(manifest.window_tokens or manifest.geometry.max_window_tokens, manifest.geometry.max_window_tokens)
     geometry = replace(manifest.geometry, max_window_tokens=window)
-    rope = rope_parameters(text_config(read_config(manifest.path(manifest.config))))
+    rope = rope_parameters(text_config(read_config(manifest.path(manifest.config), remedy(manifest.directory))))
     share_of_head = float(rope["partial_rotary_factor"])
     here = hardware or read_hardware()
     return plan(here, geometry, settings, manifest.name, manifest.kv_dtype or "bf16", share_of_head)

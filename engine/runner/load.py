@@ -26,7 +26,7 @@ from engine.runner.tiers import Tiers, open_tiers
 from engine.scheduler.step import Slice
 from engine.weights.config import architecture, read_config, text_config
 from engine.weights.ftw import Weights, read_dense, read_weights
-from engine.weights.manifest import Manifest, load_manifest, verify
+from engine.weights.manifest import Manifest, load_manifest, remedy, verify
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def load(
     """
     report = progress or (lambda phase, done, total: None)
     manifest = load_manifest(directory)
-    config = text_config(read_config(manifest.path(manifest.config)))
+    config = text_config(read_config(manifest.path(manifest.config), remedy(manifest.directory)))
     spec = models.get(architecture(config))
     ops = engine.kernels.get(kernels)
     ops.set_threads(threads)

@@ -9,18 +9,16 @@ from typing import Any
 from engine.errors import WeightsError
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The parsed config.json. Raises WeightsError when it is missing or not a JSON object."""
+def read_config(path: Path, fix: str = "Copy the model directory again from its source.") -> dict[str, Any]:
+    """The parsed config.json. Raises WeightsError with `fix` when it is missing or not a JSON object."""
     try:
         data = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise WeightsError(f"{path} is missing.", "A model directory needs its config.json.") from None
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise WeightsError(
-            f"{path} is not JSON ({error}).", "Copy the model directory again from its source."
-        ) from error
+        raise WeightsError(f"{path} is not JSON ({error}).", fix) from error
     if not isinstance(data, dict):
-        raise WeightsError(f"{path} is not a JSON object.", "Copy the model directory again from its source.")
+        raise WeightsError(f"{path} is not a JSON object.", fix)
     return data
 
 

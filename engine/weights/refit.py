@@ -40,7 +40,7 @@ def refit(
     for wanted in (format, dense_format):
         if wanted not in (*FORMATS, KEEP):
             raise Unsupported(f"The format {wanted!r} is not one of {KEEP}, {', '.join(FORMATS)}.")
-    config = read_config(manifest.path(manifest.config))
+    config = read_config(manifest.path(manifest.config), remedy(manifest.directory))
     # Routers and other small matrices have a format of their own, whatever is asked for.
     fixed = {ours for ours, tensor in weight_map_of(config).dense.items() if tensor.format}
     formats = {
