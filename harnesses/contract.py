@@ -102,6 +102,16 @@ class HarnessError(Exception):
         self.code = code
 
 
+class OutOfReach(HarnessError):
+    """A sealed launch was to go on with a conversation that lies in the user's own folder."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The conversation lies in your own folder, which a sealed launch keeps out of reach.",
+            "Continue it without --sealed, or start a new one.",
+        )
+
+
 class Adapter(Protocol):
     """`harnesses/<name>/adapter.py` holds `ADAPTER`, an object with these members."""
 

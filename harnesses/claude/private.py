@@ -13,7 +13,7 @@ from typing import Any
 
 from harnesses import flags
 from harnesses.claude.data import LAUNCH, RESUMES
-from harnesses.contract import EnvVar, HarnessError, LaunchContext, PlannedFile, Warning_
+from harnesses.contract import EnvVar, HarnessError, LaunchContext, OutOfReach, PlannedFile, Warning_
 from harnesses.findings import parse_object
 
 COPIED = ("CLAUDE.md", "keybindings.json")
@@ -39,10 +39,7 @@ def is_wanted(context: LaunchContext) -> bool:
         return True
     if context.resume is not None:
         if context.sealed:
-            raise HarnessError(
-                "The conversation lies in your own folder, which a sealed launch keeps out of reach.",
-                "Continue it without --sealed, or start a new one.",
-            )
+            raise OutOfReach
         return False
     return context.sealed or _would_be_asked(context)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from harnesses.contract import EnvVar, HarnessError, LaunchContext, PlannedFile
+from harnesses.contract import EnvVar, LaunchContext, OutOfReach, PlannedFile
 
 COPIED = ("AGENTS.md", "AGENTS.override.md")
 
@@ -33,10 +33,7 @@ def is_wanted(context: LaunchContext) -> bool:
     if _began_here(context):
         return True
     if context.sealed and context.resume is not None:
-        raise HarnessError(
-            "The conversation lies in your own folder, which a sealed launch keeps out of reach.",
-            "Continue it without --sealed, or start a new one.",
-        )
+        raise OutOfReach
     return context.sealed
 
 

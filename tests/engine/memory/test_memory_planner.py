@@ -11,28 +11,11 @@ from hypothesis import strategies as st
 
 from engine.errors import BadRequest, DoesNotFit, Unsupported
 from engine.memory import amounts, planner
-from engine.memory.geometry import Geometry
 from engine.memory.hardware import Hardware, read_hardware
 from engine.memory.plan import Settings, build_pools
+from tests.engine.memory.plans import GIB, MODEL
 
-GIB = 1 << 30
-TOY = Geometry(
-    vocab_size=49152,
-    hidden_size=576,
-    layers=30,
-    attention_layers=30,
-    kv_heads=3,
-    head_dim=64,
-    state_layer_bytes=(),
-    moe_layers=30,
-    experts=8,
-    top_k=2,
-    expert_width=1536,
-    expert_bytes=5308416,
-    bank_bytes=30 * 8 * 5308416,
-    dense_bytes=120 << 20,
-    max_window_tokens=65536,
-)
+TOY = replace(MODEL, experts=8, bank_bytes=30 * 8 * MODEL.expert_bytes, max_window_tokens=65536)
 HYBRID = replace(TOY, attention_layers=10, state_layer_bytes=(2_200_000,) * 20)
 LINEAR = replace(TOY, attention_layers=0, state_layer_bytes=(2_200_000,) * 30)
 
