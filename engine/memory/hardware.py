@@ -9,6 +9,8 @@ from pathlib import Path
 
 from engine.memory.available import GROUPS, MEMINFO, read_available
 
+STATUS = Path("/proc/self/status")
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -48,14 +50,15 @@ def physical_cores(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
     return max(1, len(cores))
 
 
-def resident_bytes(status: Path = Path("/proc/self/status")) -> int:
-    """Memory this process holds now."""
-    return _kilobytes(status, "VmRSS:")
+def resident_bytes(status: Path = STATUS) -> int:
+    """Memory this process holds now. Pages of mapped files do not count, here and below: they are shared, the kernel drops
+    them first, and how many are mapped depends on how the libraries came to this disk (tens of MiB between two installations)."""
+    return _kilobytes(status, "VmRSS:") - _kilobytes(status, "RssFile:")
 
 
-def high_water_bytes(status: Path = Path("/proc/self/status")) -> int:
+def high_water_bytes(status: Path = STATUS) -> int:
     """The most memory this process has held since it began, or since `forget_high_water`."""
-    return _kilobytes(status, "VmHWM:")
+    return _kilobytes(status, "VmHWM:") - _kilobytes(status, "RssFile:")
 
 
 def forget_high_water(clear: Path = Path("/proc/self/clear_refs")) -> bool:

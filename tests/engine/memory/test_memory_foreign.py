@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.memory.available import Available, read_available
+from engine.memory.available import MEMINFO, Available, read_available
 from engine.memory.foreign import RETURN_S, SETTLE_S, Foreign, Host
 
 MIB = 1 << 20
@@ -127,21 +127,27 @@ def test_never_both_and_never_more_than_is_short_or_free(steps):
 HOG = "import sys; block = bytearray(int(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
 
 
+def free_bytes() -> int:
+    line = next(line for line in MEMINFO.read_text().splitlines() if line.startswith("MemFree:"))
+    return int(line.split()[1]) * 1024
+
+
 def test_this_machine_tells_of_memory_that_another_process_takes():
     """The real reader against a real hog: what it takes is missing from what is available, and comes back."""
     size = 384 * MIB
-    before = Host().read()
+    before, free_before = Host().read(), free_bytes()
     if before.bytes < 4 * size:
         pytest.skip("not enough memory free here")
     hog = subprocess.Popen([sys.executable, "-c", HOG, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert hog.stdout.readline() == b"held\n"
-    during = Host().read()
-    hog.communicate(timeout=10)
+    during, free_during = Host().read(), free_bytes()
+    hog.communicate(timeout=60)
+    time.sleep(0.5)
+    after, free_after = Host().read(), free_bytes()
+    if min(free_before, free_after) - free_during < size * 3 // 4:
+        pytest.skip("others take and give back memory here, as a virtual machine's balloon does")
     assert before.bytes - during.bytes > size // 2
-    deadline = time.monotonic() + 10
-    while Host().read().bytes - during.bytes < size // 2:
-        assert time.monotonic() < deadline, "it did not come back"
-        time.sleep(0.05)
+    assert after.bytes - during.bytes > size // 2
 
 
 def test_memory_groups_of_both_kinds_and_all_their_parents_count(tmp_path):

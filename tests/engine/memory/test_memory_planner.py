@@ -276,11 +276,11 @@ def test_command_refuses_with_the_right_code(model_dir):
 
 def test_command_respects_a_process_limit(model_dir):
     def limit():
-        resource.setrlimit(resource.RLIMIT_DATA, (200 << 20, 200 << 20))
+        resource.setrlimit(resource.RLIMIT_DATA, (150 << 20, 150 << 20))
 
     done = plan_command(model_dir, "--model", "toy", preexec_fn=limit)
     data = json.loads(done.stdout)
-    assert done.returncode == 5 and not data["fits"] and data["available_bytes"] == 200 << 20
+    assert done.returncode == 5 and not data["fits"] and data["available_bytes"] == 150 << 20
     assert data["limited_by"] == "ulimit -d" and len(data["ways_out"]) == 3
 
 
