@@ -28,6 +28,7 @@ from engine.bench.rows import row, show
 
 READY_S = 180.0
 PROMPT_WORDS = 1500  # of the session that asks
+BESIDE_TOKENS = 80  # at most, of the decode while the other session is answered
 SETTLE_S = 0.05  # the answer's own last step
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]  # a request of an agent
 
@@ -82,6 +83,7 @@ class Decode:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
         while len(self._arrived) < 8:
+            self._goes_on()
             time.sleep(0.01)
 
     def _read(self) -> None:
@@ -98,10 +100,13 @@ class Decode:
         """Tokens per second over the next `tokens`."""
         first = len(self._arrived)
         while len(self._arrived) <= first + tokens:
-            if not self._thread.is_alive():
-                sys.exit("ahead: the reply that was measured has ended")
+            self._goes_on()
             time.sleep(0.002)
         return tokens / (self._arrived[first + tokens] - self._arrived[first])
+
+    def _goes_on(self) -> None:
+        if not self._thread.is_alive():
+            sys.exit("ahead: the reply that was to be measured has ended or was refused: ask for fewer rounds")
 
     def end(self) -> None:
         self._stop.set()
@@ -152,7 +157,7 @@ class Asker:
 
 
 def measure(client: httpx.Client, rounds: int, tokens: int) -> list[dict[str, Any]]:
-    decode = Decode(client, 2 * (rounds + 2) * (tokens + 200))
+    decode = Decode(client, 2 * (rounds + 2) * (tokens + BESIDE_TOKENS))
     asker = Asker(client, rounds + 2)
     rates: dict[bool, list[float]] = {True: [], False: []}
     for round_ in range(rounds + 1):
@@ -163,9 +168,16 @@ def measure(client: httpx.Client, rounds: int, tokens: int) -> list[dict[str, An
             if round_:  # the first one warms up
                 rates[work].append(rate)
     decode.end()
-    slower = 1 - statistics.median(w / o for w, o in zip(rates[True], rates[False], strict=True))
+    slower = 1 - statistics.median(
+        with_ / without for with_, without in zip(pairs(rates[True]), pairs(rates[False]), strict=True)
+    )
     made = row("ahead.decode", "tokens/s", rates[True], rates[False])
     return [made, row("ahead.slowdown", "share", [slower], samples=rounds)]
+
+
+def pairs(rates: list[float]) -> list[float]:
+    """Of two rounds with opposite orders the sum: the decode slows down with its depth, and that cancels out."""
+    return [a + b for a, b in zip(rates[::2], rates[1::2], strict=False)]
 
 
 def main() -> int:
@@ -175,11 +187,11 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tokens", type=int, default=48, help="of the decode in each half of a round")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--quick", action="store_true", help="5 rounds instead of 21")
+    parser.add_argument("--quick", action="store_true", help="6 rounds instead of 40")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with engine(args.model, args.models_dir, args.threads) as client:
-        rows = measure(client, args.rounds or (5 if args.quick else 21), args.tokens)
+        rows = measure(client, args.rounds or (6 if args.quick else 40), args.tokens)
     show(rows, args.json)
     return 0
 

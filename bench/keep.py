@@ -29,12 +29,17 @@ def command(name: str) -> list[str]:
     return [*runs.command(name), *more]
 
 
+def shown(argument: str) -> str:
+    """An argument without where it lies on this machine."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
+
+
 def main() -> int:
     if len(sys.argv) < 2:
         sys.exit("usage: python bench/keep.py NAME [arguments]")
     name, arguments = sys.argv[1], sys.argv[2:]
     run = subprocess.run([*command(name), "--json", *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    path = report.keep(name, json.loads(run.stdout), settings={"arguments": arguments})
+    path = report.keep(name, json.loads(run.stdout), settings={"arguments": [shown(a) for a in arguments]})
     print(f"kept {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return 0
 
