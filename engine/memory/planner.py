@@ -15,7 +15,7 @@ from engine.memory.ways_out import ways_out
 
 PAGE_TOKENS = (64, 32, 16)
 MIN_SLAB_BYTES = 4 << 20  # large against a page, so that little of a slab is left over
-RUNTIME_BYTES = 152 << 20  # interpreter, torch, tokenizer, threads, without mapped files: measured with models of 26 and 752 MiB
+RUNTIME_BYTES = 152 << 20  # interpreter, torch, tokenizer, threads, without mapped files: measured with 26 and 752 MiB
 READING_BYTES = 14 << 20  # what reading a bank into RAM leaves behind, whatever its size
 KV_SHARE = 2  # of what is left beside the weights in RAM, 1/2 is KV's; where that is few tokens, 3/4
 CHECKPOINT_SHARE = 8  # and checkpoints at most 1/8
