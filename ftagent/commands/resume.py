@@ -6,6 +6,7 @@ import argparse
 
 from ftagent.commands import launch
 from ftagent.context import Context
+from ftagent.launch.options import add_options
 
 TAKES_REST = True
 EXAMPLES = """\
@@ -20,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "ft resume [SESSION] [options] [-- agent arguments]"
     parser.epilog = EXAMPLES
     parser.add_argument("session", nargs="?", default="", help="name, id, or the beginning of an id")
-    launch.add_options(parser, resuming=True)
+    add_options(parser, resuming=True)
 
 
 def run(args: argparse.Namespace, context: Context) -> int:

@@ -69,10 +69,29 @@ def all_sessions(paths: Paths) -> list[Session]:
     return sorted(found, key=lambda session: str(session.field("created") or ""), reverse=True)
 
 
+_read: dict[Path, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
+
+
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """The session's record; None when it is missing, cannot be read or has another shape."""
+    """The session's record; None when it is missing, cannot be read or has another shape. Not to be changed in place.
+
+    A launch looks at all records several times: what was read is kept until its file is another one, as each `save` makes it.
+    """
+    file = folder / "session.json"
     try:
-        document = read_json(folder / "session.json")
+        found = file.stat()
+    except OSError:
+        return None
+    version = (found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
+    known = _read.get(folder)
+    if known is None or known[0] != version:
+        known = _read[folder] = (version, _parse(file))
+    return known[1]
+
+
+def _parse(file: Path) -> dict[str, Any] | None:
+    try:
+        document = read_json(file)
     except RecursionError:
         return None
     if document is None or not is_record(document):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.ftagent.test_ft_sessions import PI
+from tests.ftagent.sessions import PI
 
 SCRIPT = {
     "turns": [
