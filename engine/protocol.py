@@ -9,7 +9,7 @@ front -> worker
     cancel    rid:str
     stats     n:int                          answered by `stats` with the same n
     forget    session:str                    what only it has on disk is removed
-    memory    n:int, op:"map"|"plan"|"apply", moe_slots:int|nil, kv_tokens:int|nil, preset:str|nil, auto:bool,
+    memory    n:int, op:"map"|"plan"|"apply"|"experts", moe_slots:int|nil, kv_tokens:int|nil, preset:str|nil, auto:bool,
               again:bool                     `again`: an `apply` that the worker before this one was given
                                              answered by `memory` with the same n; `apply` when it is done or waits
     shutdown  drain_s:float                  finish or drop running work, then exit 0

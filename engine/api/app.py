@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.api import anthropic, chat, completions, control, errors, forecast, memory, models, responses
+from engine.api import acting, anthropic, chat, completions, control, errors, forecast, memory, models, responses
 from engine.api.gate import Gate
 from engine.errors import FtError, NotFound
 from engine.front.context import Front
@@ -44,6 +44,11 @@ _ADMIN_ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
     ("/v1/sessions/{id}/draft", control.session_draft, ("GET",)),
     ("/v1/stats", control.stats, ("GET",)),
     ("/v1/requests", control.requests, ("GET",)),
+    ("/v1/requests/{id}/cancel", acting.cancel, ("POST",)),
+    ("/v1/requests/{id}/beat", acting.beat, ("POST",)),
+    ("/v1/engine/life", acting.life, ("GET",)),
+    ("/v1/engine/pause", acting.pause, ("POST",)),
+    ("/v1/engine/experts", acting.experts, ("GET",)),
     ("/v1/engine/forecast", forecast.forecast, ("GET",)),
     ("/v1/engine/events", control.events, ("GET",)),
     ("/v1/engine/memory", memory.memory, ("GET",)),

@@ -189,9 +189,10 @@ async def session_draft(request: Request) -> Response:
 
 
 async def requests(request: Request) -> Response:
-    """GET /v1/requests?limit=N: the newest request records of all sessions, oldest first."""
+    """GET /v1/requests?limit=N&running=1: the newest request records of all sessions, oldest first; running ones alone if asked."""
     front: Front = request.app.state.front
-    return JSONResponse({"schema": SCHEMA, "requests": front.records.newest(_limit(request))})
+    running = request.query_params.get("running", "") not in ("", "0")
+    return JSONResponse({"schema": SCHEMA, "requests": front.records.newest(_limit(request), running=running)})
 
 
 def _limit(request: Request) -> int:

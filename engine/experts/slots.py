@@ -47,6 +47,11 @@ class SlotTable:
         self.slots = slots
         self._policy = policy or POLICIES[DEFAULT](layers, experts)
 
+    @property
+    def uses(self) -> Worth:
+        """[layers, experts]: what the policy thinks of each."""
+        return self._policy.worth
+
     def admit(
         self, layer: int, routed: npt.NDArray[np.integer], fills_allowed: int | None = None, used: bool = True
     ) -> Admission:

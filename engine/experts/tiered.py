@@ -98,6 +98,25 @@ class Tiered:
         """Experts that lie in slots."""
         return int(np.count_nonzero(self.table.holder >= 0))
 
+    def picture(self) -> list[dict[str, Any]]:
+        """By layer: hits, misses; `use` of each expert of late in percent of the most used one's, -1: never used; `in_slot` as 0
+        and 1, one character for each."""
+        worth, table = self.table.uses, self.table
+        dearest = float(worth.max(initial=-np.inf))
+        use = np.full(worth.shape, -1)
+        seen = np.isfinite(worth)
+        use[seen] = np.rint(100 * np.exp2(worth[seen] - dearest))
+        return [
+            {
+                "layer": layer,
+                "hits": self.hits[layer],
+                "misses": self.misses[layer],
+                "use": use[layer].tolist(),
+                "in_slot": "".join("1" if slot >= 0 else "0" for slot in table.slot_of[layer].tolist()),
+            }
+            for layer in range(len(use))
+        ]
+
     def resize(self, slots: int) -> None:
         """Use `slots` of the leased slots from the next step on; what the others held is forgotten. Call between steps.
 
@@ -227,6 +246,7 @@ class Tiered:
             self._ops.expert_outputs(x, ids, self._at(hits, self._slots[slots[hit]]), shape, parts)
         work = None
         if len(here) and self._bank is not None:
+            self._bank.need(layer, here.tolist())
             rows = int(admitted.rows[stay].sum())
             work = device.in_place(len(here) * shape.stride, rows)
             lie = self._bank.addresses[layer].numpy()[here]

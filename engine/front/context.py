@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from engine.front.acting import Acting
 from engine.front.anticipation import Anticipation
 from engine.front.forecast import Forecast
 from engine.front.heads import Heads
@@ -53,6 +54,7 @@ class Front:
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
     started: float = field(default_factory=time.time)
     idle: Idle = field(default_factory=Idle)
+    acting: Acting = field(default_factory=Acting)
     max_requests: int = 512
     computations: Computations = field(init=False)
     stop_asked: asyncio.Event = field(default_factory=asyncio.Event)

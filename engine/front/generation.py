@@ -13,6 +13,7 @@ from typing import Any
 from engine.errors import FtError, OutputTooLong, PromptTooLong
 from engine.front import preparing
 from engine.front.account import Account
+from engine.front.acting import Cancelled
 from engine.front.answer import Answer, StopStrings
 from engine.front.context import Front
 from engine.front.items import Ask, Beat, Finished, Item, Logprob
@@ -145,8 +146,12 @@ class Generation:
         while not reason:
             message = await self._share.get(max(0.0, last + self.front.heartbeat_s - time.monotonic()))
             if message is None:
-                self.record.heartbeats += 1
+                self._beats()
                 last = time.monotonic()
+                yield Beat()
+                continue
+            if message["t"] == "beat":
+                self._beats()
                 yield Beat()
                 continue
             events: list[Event] = []
@@ -198,7 +203,25 @@ class Generation:
         """Record that the request ended with an error."""
         if self.record.end is None:
             self.record.error = f"{error.code}: {error.message}"
-            self._finish("error")
+            self._finish("cancelled" if isinstance(error, Cancelled) else "error")
+
+    @property
+    def submitted(self) -> bool:
+        return self._share is not None
+
+    def cancel(self) -> None:
+        """End it from outside; its client is told."""
+        assert self._share is not None
+        self._share.tell(Cancelled("The request was cancelled from the dashboard.", "Send it again."))
+
+    def beat(self) -> None:
+        """Send a heartbeat now."""
+        assert self._share is not None
+        self._share.tell({"t": "beat"})
+
+    def _beats(self) -> None:
+        self.record.heartbeats += 1
+        self.record.last_beat = time.time()
 
     def close(self) -> None:
         """End the request. One that was not finished is taken for a hang-up: the worker stops within a layer, unless another
@@ -250,6 +273,7 @@ class Generation:
     def _finish(self, end: str) -> None:
         if self._origin is not None:
             self._origin.line.last = time.monotonic()
+        self.front.acting.ended(self)
         self.account.close(end, len(self._ids))
         if self._share is not None:
             self._share.leave()
@@ -275,6 +299,7 @@ async def start(
     )
     front.records.add(record)
     generation = Generation(front, session, ask, record)
+    front.acting.began(generation)
     try:
         if front.computations.full():
             raise Full(front.computations.held(), front.records.place_in_s())

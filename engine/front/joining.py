@@ -55,6 +55,10 @@ class Share:
         """As `Messages.get`."""
         return await self._messages.get(timeout_s)
 
+    def tell(self, item: dict[str, Any] | FtError) -> None:
+        """Say something to this reader alone, as if the worker did."""
+        Messages.put(self._messages, item)
+
     def leave(self) -> None:
         """Read no more; the computation stops when nobody else reads it. Again: nothing."""
         if not self._left:

@@ -6,8 +6,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from engine.front.life import Life
 
 SCHEMA = "ft.request/1"
 RING = 4096
@@ -71,13 +73,16 @@ class RequestRecord:
     pcie_bytes: int | None = None
     cpu_experts: int | None = None
     heartbeats: int = 0
+    last_beat: float | None = None  # when the newest one went out, since the epoch
     end: str | None = None  # stop | length | tool_use | client_gone | cancelled | error; None while running
     error: str | None = None
     watchdog_s: float | None = None  # the client's limit on silence before the first byte
     texts: dict[str, str] | None = None  # around `broke_at`, the old and the new; shown only when asked for
 
     def json(self, texts: bool = False) -> dict[str, Any]:
-        record = {"schema": SCHEMA, **asdict(self), "client_gone": self.end == "client_gone"}
+        # without copies of what it holds: the whole ring is told at once
+        record = {"schema": SCHEMA, **{name: getattr(self, name) for name in self.__slots__}}
+        record["client_gone"] = self.end == "client_gone"
         if not texts:
             del record["texts"]
         return record
@@ -102,9 +107,13 @@ class Records:
         recent = sorted(r.total_s for r in list(self._ring)[-_RECENT:] if r.total_s is not None and r.end in ANSWERED)
         return max(1, min(60, round(recent[len(recent) // 2]))) if recent else 5
 
-    def newest(self, limit: int = RING, session: str | None = None, texts: bool = False) -> list[dict[str, Any]]:
-        """Oldest first, at most `limit`, of one session when given."""
+    def newest(
+        self, limit: int = RING, session: str | None = None, texts: bool = False, running: bool = False
+    ) -> list[dict[str, Any]]:
+        """Oldest first, at most `limit`, of one session when given, without those that ended when `running`."""
         chosen = [r for r in self._ring if session is None or r.session == session]
+        if running:
+            chosen = [r for r in chosen if r.end is None]
         return [r.json(texts) for r in chosen[-limit:]] if limit > 0 else []
 
     def state_of(self, session: str) -> str | None:
@@ -133,13 +142,16 @@ class EventBus:
 
     def __init__(self) -> None:
         self._ring: deque[tuple[int, str, dict[str, Any]]] = deque(maxlen=_EVENT_RING)
+        self.life = Life()
         self._next = 1
         self._waiters: set[asyncio.Event] = set()
         self._closed = False
 
     def publish(self, kind: str, data: dict[str, Any]) -> None:
         """Never blocks; slow subscribers lose events older than the ring, never their connection."""
-        self._ring.append((self._next, kind, {"kind": kind, "time": time.time(), **data}))
+        event = {"kind": kind, "time": time.time(), **data}
+        self._ring.append((self._next, kind, event))
+        self.life.note(kind, event)
         self._next += 1
         for waiter in self._waiters:
             waiter.set()

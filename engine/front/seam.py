@@ -13,12 +13,19 @@ class Backend(Protocol):
     """All methods are called from the front's event loop. `worker` is what /ready tells of it."""
 
     worker: WorkerState
+    paused: bool
 
     def submit(self, submit: Submit) -> Pending:
         """Take a request. Raises FtError when it cannot be served; nothing is kept of it then."""
 
     def cancel(self, rid: str) -> None:
         """Stop a request. Unknown ids are ignored."""
+
+    def pause(self, on: bool) -> None:
+        """While on, requests that come are kept and not computed. Raises Unsupported."""
+
+    def restarts_left(self) -> int | None:
+        """How often it may still be started again by itself; None: it is not ours to start."""
 
     def forget(self, session: str) -> None:
         """Remove what only this session has on disk."""

@@ -92,6 +92,7 @@ class Supervisor:
         self._last_message = 0.0
         self._last_reported = 0.0
         self._restarts: deque[float] = deque()
+        self.paused = False
         self._stopping = False
         self._ended = asyncio.Event()
 
@@ -104,9 +105,15 @@ class Supervisor:
             raise self._crash_error()
         pending = Pending(submit)
         self._pending[submit.rid] = pending
-        if self.worker.state == "ready":
+        if self.worker.state == "ready" and not self.paused:
             self._send_pending(pending)
         return pending
+
+    def pause(self, on: bool) -> None:
+        """Keep what comes from now on, as if the worker were not ready; or send what was kept."""
+        self.paused = on
+        if self.worker.state == "ready":
+            self._send_waiting()
 
     def cancel(self, rid: str) -> None:
         """Stop a request; what it computed stays in the worker's cache. Unknown ids are ignored."""
@@ -125,6 +132,11 @@ class Supervisor:
     def running(self) -> int:
         """Requests that the worker has and has not finished, and those that wait for it."""
         return len(self._pending)
+
+    def restarts_left(self) -> int:
+        """How many more ends of a worker, within what is remembered of them, are answered by a new one."""
+        since = time.monotonic() - RESTART_WINDOW_S
+        return len(BACKOFF_S) - sum(at >= since for at in self._restarts)
 
     def cannot(self) -> dict[str, str]:
         """What the worker does not do although the front could: nothing."""
@@ -404,6 +416,8 @@ class Supervisor:
         self._bus.publish("warning", {"message": text})
 
     def _send_waiting(self) -> None:
+        if self.paused:
+            return
         for pending in list(self._pending.values()):
             if not pending.sent:
                 self._send_pending(pending)

@@ -17,6 +17,7 @@ from engine.scheduler.balancing import Balancing
 from engine.scheduler.moves import Moved
 from engine.scheduler.request import Request
 
+CURVE_POINTS = 40
 AGAIN = "set by hand, before the worker was restarted"
 
 Answer = Callable[[dict[str, Any]], None]
@@ -35,7 +36,7 @@ class Wish:
 
 class Orders:
     """Called from the loop, between steps. `answer` sends a message to the front; `running` are the requests inside, `process`
-    what the worker holds, `resident` how many experts lie in slots."""
+    what the worker holds, `resident` how many experts lie in slots, `picture` which, and how much each is used."""
 
     def __init__(
         self,
@@ -46,9 +47,11 @@ class Orders:
         running: Callable[[], Iterable[Request]],
         process: Callable[[], Mapping[str, Any]] = dict,
         resident: Callable[[], int] = lambda: 0,
+        picture: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         self._plan, self._pools, self._memory = plan, pools, memory
         self._answer, self._running, self._process, self._resident = answer, running, process, resident
+        self._picture = picture
         self._preset = plan.preset
         self._waiting: list[tuple[int, Split]] = []  # (n of a message, the split when it came)
         memory.arrived = self._arrived
@@ -59,6 +62,8 @@ class Orders:
         try:
             if message["op"] == "map":
                 self._answer({"t": "memory", "n": n, "data": self._map()})
+            elif message["op"] == "experts":
+                self._answer({"t": "memory", "n": n, "data": self._experts()})
             elif message["op"] == "plan":
                 self._answer({"t": "memory", "n": n, "data": self._predict(self._wish(message))})
             else:
@@ -95,6 +100,27 @@ class Orders:
         if told["experts"] is not None and memory.slots_pin is not None:
             told["experts"]["slots"] = min(memory.slots_pin, told["experts"]["slots"])
         return told
+
+    def _experts(self) -> dict[str, Any]:
+        """`ft.experts/1`. The curve is null before anything was routed, the optimum before steps tell what a slot is worth."""
+        memory, curve, most = self._memory, self._memory.outlook.curve, self._plan.tier.experts
+        points = None
+        if curve is not None and curve.asked:
+            slots = sorted({round(most * i / CURVE_POINTS) for i in range(CURVE_POINTS + 1)})
+            points = [[n, round(curve.misses(n) / curve.asked, 5)] for n in slots]
+        optimum = None
+        if memory.outlook.known and memory.mover.experts_move:
+            view = replace(memory.view(self._running(), pins={}), slabs=memory.start.slabs)
+            proposal = Balancer(memory.balancer.tuning).propose(view)
+            optimum = self._side(view.split if proposal is None else proposal.split)["moe_slots"]
+        return {
+            "schema": "ft.experts/1",
+            "total": most,
+            "layers": self._picture(),
+            "curve": points,
+            "curve_steps": 0 if curve is None else curve.steps,
+            "optimum_slots": optimum,
+        }
 
     def _wish(self, message: Mapping[str, Any]) -> Wish:
         """Raises BadRequest or Unsupported for what no split can give."""

@@ -22,13 +22,14 @@ from engine.scheduler.step import Runner
 @dataclass(frozen=True, slots=True)
 class Experts:
     """Experts whose slots may change hands: `slots` None where they have none. `miss_s` is what a missing one should cost,
-    `misses` counts them so far, `resident` are those that lie in slots."""
+    `misses` counts them so far, `resident` are those that lie in slots, `picture` tells which."""
 
     slots: ExpertSlots | None = None
     curve: Curve | None = None
     miss_s: float = 0.0
     misses: Callable[[], int] = lambda: 0
     resident: Callable[[], int] = lambda: 0
+    picture: Callable[[], list[dict[str, Any]]] = list
 
 
 def share_out(

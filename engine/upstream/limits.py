@@ -9,6 +9,7 @@ CANNOT = {
     "scripts": "A script forces the sampled tokens, which no upstream offers.",
     "grammar": "A forced tool choice or answer format would not be enforced, so it is refused; side requests go without it.",
     "memory": "An upstream's memory is shared out by itself.",
+    "pause": "What waits cannot be kept from an upstream.",
     "logprobs": "Log-probabilities are not passed on.",
 }
 # Depends on what an upstream is.

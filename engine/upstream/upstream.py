@@ -44,6 +44,7 @@ class Upstream:
         probe_every_s: float = PROBE_EVERY_S,
     ) -> None:
         self.worker = WorkerState(since=time.time())
+        self.paused = False
         self.replicas = [Replica(url, token, language) for url, token in zip(urls, tokens, strict=True)]
         self._language = language
         self._bus = bus
@@ -78,6 +79,12 @@ class Upstream:
         task = self._tasks.get(rid)
         if task is not None:
             task.cancel()
+
+    def pause(self, on: bool) -> None:
+        raise Unsupported(CANNOT["pause"])
+
+    def restarts_left(self) -> None:
+        """Upstreams are started by others."""
 
     def forget(self, session: str) -> None:
         """An upstream keeps what it likes."""
