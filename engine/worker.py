@@ -22,7 +22,6 @@ from engine.device.foreign import watch
 from engine.errors import DoesNotFit, FtError, WorkerGone
 from engine.experts.audit import ExpertsDamaged
 from engine.memory.amounts import parse_bytes, parse_tokens
-from engine.memory.foreign import Beside
 from engine.memory.hardware import physical_cores
 from engine.memory.options import ACTIVATIONS, Options
 from engine.memory.plan import Plan, Settings
@@ -30,7 +29,6 @@ from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES, plan_model
 from engine.memory.pools import Pools
 from engine.memory.presets import NAMES as PRESETS
 from engine.protocol import VERSION, Decoder, encode
-from engine.scheduler.arrival import ARRIVED, Arrival, Coming, NotLoaded
 from engine.scheduler.balancing import Balancing
 from engine.scheduler.loop import Limits, Scheduler
 from engine.scheduler.orders import Orders
@@ -72,10 +70,7 @@ Event = Callable[[str, dict[str, object]], None]
 class Engine:
     """A loaded model as the loop needs it. `expert_counts` returns (hits, misses) so far, `report` what else there is to
     say about how it runs; `listen` is given where to tell of things that happen (a kind, and its fields); `experts` are those
-    with slots that may change hands, `give_back` gets slabs whose memory the system may have.
-
-    Weights may still be `coming` while requests run: None when all have. Whoever has this starts them, calls `finish` when they
-    have ended, with what frees so many pages (see runner.load.finish), and closes them."""
+    with slots that may change hands, `give_back` gets slabs whose memory the system may have."""
 
     pools: Pools
     runner: Runner
@@ -86,8 +81,6 @@ class Engine:
     listen: Callable[[Event], None] = lambda event: None
     experts: Experts = field(default_factory=Experts)
     give_back: Callable[[Sequence[int]], None] = lambda slabs: None
-    coming: Coming | None = None
-    finish: Callable[[Callable[[int], object]], None] = lambda make_room: None
 
 
 Progress = Callable[[str, int, int], None]
@@ -143,8 +136,6 @@ class Worker:
         self._memory: Balancing | None = None
         self._backend = ""
         self._orders: Orders | None = None
-        self._arrival: Arrival | None = None
-        self._read = {"done": 0, "total": 0}
 
     def run(self, load: Load) -> int:
         """Returns the exit code: 0 after a shutdown, 5 when the model could not be made ready."""
@@ -160,14 +151,10 @@ class Worker:
             self._greeted.wait(GREETING_S)  # closing a socket with unread bytes would discard the message just sent
             return EXIT_NOT_READY
         scheduler = self._assemble(plan, engine)
-        arrival = Arrival(engine.coming, lambda: engine.finish(scheduler.free_pages), scheduler.post, self._ready)
-        self._arrival = arrival
         self._ready()
         try:
-            with arrival.under_way():
-                scheduler.run(self._other)
-        except (ExpertsDamaged, NotLoaded) as failure:
-            error = as_error(failure.failure) if isinstance(failure, NotLoaded) else failure
+            scheduler.run(self._other)
+        except ExpertsDamaged as error:
             log.error("serving stops: %s", error)
             scheduler.fail(error)
             self._state("failed", code=error.code, message=error.message, hint=error.hint)
@@ -207,7 +194,7 @@ class Worker:
                 cache,
                 store,
                 self._event,
-                Beside(watch(plan.device), lambda: 0 if self._arrival is None else self._arrival.unread_bytes()),
+                watch(plan.device),
                 engine.give_back,
             ),
         )
@@ -257,8 +244,6 @@ class Worker:
             self._scheduler.hibernation.forget(str(message["session"]))
         if message["t"] == "memory" and self._orders is not None:
             self._orders.handle(message)
-        if message["t"] == ARRIVED and self._arrival is not None:
-            self._arrival.arrived()
         self._answer_stats()
 
     def _answer_stats(self) -> None:
@@ -269,18 +254,13 @@ class Worker:
         self._link.send({"t": "event", "kind": kind, **fields})
 
     def _progress(self, phase: str, done: int, total: int) -> None:
-        self._read = {"done": done, "total": total}
         self._state("warming" if phase == "warm-up" else "loading", phase=phase, done=done, total=total)
 
     def _ready(self) -> None:
-        """Requests are served, which they may be when not all weights are there. Also when memory was shared out anew: how
-        long requests may be is another then."""
+        """Also when memory was shared out anew: how long requests may be is another then."""
         assert self._memory is not None
         has = {"window": self._memory.window_tokens, "kv_tokens": self._memory.kv_tokens, "backend": self._backend}
-        if self._arrival is None or self._arrival.coming is None:
-            self._state("ready", **has)
-        else:
-            self._state("loading", **{"phase": "weights", **self._read, "serves": True, **has})
+        self._state("ready", **has)
 
     def _state(self, state: str, **fields: Any) -> None:
         self._link.send({"t": "state", "state": state, "phase": "", "done": 0, "total": 0, **fields})
@@ -292,7 +272,7 @@ def open_disk(config: WorkerConfig, plan: Plan, activations: str) -> Disk | None
     if config.hibernate_dir is None or config.hibernate_bytes <= 0:
         return None
     manifest = hashlib.blake2b((config.model_dir / "ftw.json").read_bytes(), digest_size=16).hexdigest()
-    layout = f"{plan.kv_dtype} in blocks {plan.page_tokens} {plan.page_bytes} {plan.state_layer_bytes} {activations}"
+    layout = f"{plan.kv_dtype} {plan.page_tokens} {plan.page_bytes} {plan.state_layer_bytes} {activations}"
     try:
         return Disk(config.hibernate_dir, config.hibernate_bytes, f"{manifest} {layout}")
     except OSError as failure:
@@ -316,21 +296,16 @@ def _first_line(failure: Exception) -> str:
     return str(failure).splitlines()[0] if str(failure) else type(failure).__name__
 
 
-def begin_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
-    """Load the real model as far as it must be for requests to run. Imports torch."""
-    return load_engine(config, plan, progress, early=True)
-
-
-def load_engine(config: WorkerConfig, plan: Plan, progress: Progress, early: bool = False) -> Engine:
+def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
     """Load the real model. Imports torch."""
     from engine.device.cores import claim
     from engine.prompt.grammar import Matcher, load_tokenizer
-    from engine.runner.load import begin, finish, load
+    from engine.runner.load import load
 
     cores = claim(config.threads)
     if cores.warning:
         log.warning("%s", cores.warning)
-    loaded = (begin if early else load)(config.model_dir, plan, config.threads, progress, options=config.options)
+    loaded = load(config.model_dir, plan, config.threads, progress, options=config.options)
     manifest, experts = loaded.manifest, loaded.experts
     vocab_size = manifest.geometry.vocab_size
 
@@ -361,8 +336,6 @@ def load_engine(config: WorkerConfig, plan: Plan, progress: Progress, early: boo
         listen,
         movable(experts),
         loaded.give_back,
-        loaded.coming,
-        lambda make_room: finish(loaded, progress, make_room),
     )
 
 
@@ -372,12 +345,10 @@ def movable(experts: Executor | None) -> Experts:
 
     if not isinstance(experts, Tiered):
         return Experts()
-    return Experts(
-        experts, experts.curve, experts.miss_s, lambda: sum(experts.misses), lambda: experts.resident, experts.picture
-    )
+    return Experts(experts, experts.curve, experts.miss_s, lambda: sum(experts.misses), lambda: experts.resident, experts.picture)
 
 
-def serve(config: WorkerConfig, load: Load = begin_engine) -> int:
+def serve(config: WorkerConfig, load: Load = load_engine) -> int:
     """Connect and run. Returns the exit code. Raises OSError when no front listens on the socket."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)
