@@ -31,11 +31,12 @@ _NAMES = {
 
 async def read_json(request: Request) -> dict[str, Any]:
     """The request's JSON object, gzip and deflate undone. Raises BadRequest or TooLarge."""
+    _require_small(request.headers.get("content-length", ""))
     raw = bytearray()
     async for chunk in request.stream():
         raw += chunk
         if len(raw) > MAX_BODY_BYTES:
-            raise TooLarge(f"The body is larger than {MAX_BODY_BYTES >> 20} MiB.", "Send less.")
+            raise _too_large()
     try:
         body = await run_in_threadpool(_parse, bytes(raw), request.headers.get("content-encoding", ""))
     except (ValueError, RecursionError):
@@ -43,6 +44,16 @@ async def read_json(request: Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise BadRequest("The body is not a JSON object.", "Send a JSON object.")
     return body
+
+
+def _require_small(declared: str) -> None:
+    """Refuses a body by the length that its head declares, before any of it is taken."""
+    if declared.isdecimal() and (len(declared) > len(str(MAX_BODY_BYTES)) or int(declared) > MAX_BODY_BYTES):
+        raise _too_large()
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"The body is larger than {MAX_BODY_BYTES >> 20} MiB.", "Send less.")
 
 
 def _parse(raw: bytes, encoding: str) -> Any:
@@ -83,7 +94,7 @@ def _plain(raw: bytes, encoding: str) -> bytes:
     except zlib.error:
         raise BadRequest(f"The body is not valid {encoding}.") from None
     if inflater.unconsumed_tail:
-        raise TooLarge(f"The body is larger than {MAX_BODY_BYTES >> 20} MiB.", "Send less.")
+        raise _too_large()
     return plain
 
 

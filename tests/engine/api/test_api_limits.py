@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 import time
 
@@ -136,6 +137,19 @@ def test_a_body_over_the_limit_is_413_in_each_dialect(engine: Engine) -> None:
     assert (answer.status_code, answer.json()["error"]["type"]) == (413, "request_too_large")
     answer = engine.client.post("/v1/chat/completions", content=body, headers=JSON)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("length", [str((64 << 20) + 1), "9" * 18])
+def test_a_body_that_is_declared_too_large_is_refused_before_it_is_sent(engine: Engine, length: str) -> None:
+    for path, kind in (("/v1/messages", "request_too_large"), ("/v1/chat/completions", "body_too_large")):
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n"
+        head += f"Authorization: {engine.client.headers['authorization']}\r\nContent-Type: application/json\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", httpx.URL(engine.url).port), timeout=30) as wire:
+            wire.sendall(head.encode())
+            answer = b""
+            while kind.encode() not in answer and (part := wire.recv(65536)):
+                answer += part
+        assert answer.startswith(b"HTTP/1.1 413 ") and kind.encode() in answer, answer
 
 
 def test_at_the_cap_the_idle_session_unused_for_longest_goes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
