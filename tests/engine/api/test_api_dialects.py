@@ -212,6 +212,20 @@ def test_case_17_invented_fields_at_four_levels(quick: Engine, dialect: str, str
     assert ask(agent, dialect, [message], 3, stream, tools=[tool], **more).output == 3
 
 
+@both
+def test_case_17_invented_fields_of_a_raw_prompt(quick: Engine, stream: bool) -> None:
+    agent = Agent(quick)
+    deep = {"vibe": {"calm": {"very": [1, {"so": None}]}}, "stream_options": {"invented": {"deep": True}}}
+    more = {
+        "extra_body": {**INVENTED, **(deep if stream else {"vibe": deep["vibe"]})},
+        "extra_headers": {"openai-beta": "invented=v9", "x-new": "1"},
+    }
+    said = ask(agent, "completions", "The sea is", 3, stream, **more)
+    assert (said.output, said.end) == (3, "length")
+    bare = ask(Agent(quick), "completions", "The sea is", 3, stream)
+    assert (said.prompt, said.text) == (bare.prompt, bare.text)
+
+
 def toolset(dialect: str) -> list[dict[str, Any]]:
     named = {"name": "Read", "description": "Reads."}
     if dialect == "messages":

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.api.conftest import READ
+from tests.engine.api.conftest import READ, Agent
 from tests.serving import Engine, engine_server
 
 WRITE: dict[str, Any] = {
@@ -84,3 +84,35 @@ def test_a_call_that_no_budget_could_hold_is_cut_and_not_sent_as_text(toy: Engin
     ends = {"messages": "stop_reason", "responses": "status"}
     end = answer["choices"][0]["finish_reason"] if dialect == "chat" else answer[ends[dialect]]
     assert end == {"messages": "max_tokens", "chat": "length", "responses": "incomplete"}[dialect]
+
+
+@pytest.mark.parametrize("dialect", ["messages", "chat", "responses"])
+def test_none_is_obeyed_twenty_times_by_one_that_is_told_to_call(toy: Engine, dialect: str) -> None:
+    """Through the SDKs; what it says instead is text, and there is some."""
+    agent = Agent(toy)
+    told = [{"role": "user", "content": "Call the tool Now at once. Write nothing but the call."}]
+    tools: Any = body(dialect, True, 0)[1]["tools"]
+
+    def say(seed: int) -> tuple[bool, str]:
+        if dialect == "messages":
+            message = agent.anthropic.messages.create(
+                model="m",
+                max_tokens=24,
+                messages=told,
+                tools=tools,
+                tool_choice={"type": "none"},
+                extra_body={"temperature": 1},
+            )
+            return any(b.type == "tool_use" for b in message.content), "".join(b.text for b in message.content)
+        if dialect == "responses":
+            response = agent.openai.responses.create(
+                model="m", max_output_tokens=24, input=told, tools=tools, tool_choice="none", temperature=1
+            )
+            return any(item.type == "function_call" for item in response.output), response.output_text
+        given: Any = {"messages": told, "tools": tools, "tool_choice": "none", "seed": seed, "temperature": 1}
+        said = agent.openai.chat.completions.create(model="m", max_tokens=24, **given).choices[0].message
+        return bool(said.tool_calls), said.content or ""
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(say, range(20)))
+    assert [called for called, _ in answers] == [False] * 20 and all(text for _, text in answers), answers

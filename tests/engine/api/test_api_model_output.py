@@ -85,12 +85,14 @@ def served(language: Language, models_dir: Path) -> Iterator[tuple[Engine, Model
 Blocks = list[tuple[Any, ...]]
 
 
-def ask(engine: Engine, dialect: str, stream: bool, talk: Any = None, agent: Agent | None = None) -> tuple[Blocks, str]:
+def ask(
+    engine: Engine, dialect: str, stream: bool, talk: Any = None, agent: Agent | None = None, **more: Any
+) -> tuple[Blocks, str]:
     """The blocks of an answer, and how it ended."""
     agent = agent or Agent(engine)
     talk = talk or HI
     if dialect == "messages":
-        asked: Any = {"model": "m", "max_tokens": 900, "messages": talk, "tools": TOOLS[dialect]}
+        asked: Any = {"model": "m", "max_tokens": 900, "messages": talk, "tools": TOOLS[dialect], **more}
         asked["thinking"] = {"type": "adaptive"}
         if stream:
             with agent.anthropic.messages.stream(**asked) as events:
@@ -99,14 +101,14 @@ def ask(engine: Engine, dialect: str, stream: bool, talk: Any = None, agent: Age
             message = agent.anthropic.messages.create(**asked)
         return [_anthropic(block) for block in message.content], message.stop_reason
     if dialect == "responses":
-        given: Any = {"model": "m", "input": talk, "tools": TOOLS[dialect]}
+        given: Any = {"model": "m", "input": talk, "tools": TOOLS[dialect], **more}
         if stream:
             with agent.openai.responses.stream(**given) as events:
                 response = [event for event in events][-1].response
         else:
             response = agent.openai.responses.create(**given)
         return [_item(item) for item in response.output], response.status
-    given = {"model": "m", "messages": talk, "tools": TOOLS[dialect], "max_tokens": 900}
+    given = {"model": "m", "messages": talk, "tools": TOOLS[dialect], "max_tokens": 900, **more}
     if stream:
         with agent.openai.chat.completions.stream(**given) as chunks:
             for _ in chunks:
@@ -152,6 +154,41 @@ def test_case_23_tokens_that_split_characters(served: tuple[Engine, Model], dial
     blocks, end = ask(engine, dialect, stream)
     assert blocks == [("thinking", "Hm, 🎈 ü."), ("text", "Grüße, 你好."), FOUND]
     assert end == ENDS[dialect][1]
+
+
+WRITTEN = [
+    CALL,
+    f"{CALL}\n{CALL}",
+    f"I read it now.\n\n{CALL}",
+    f"{CALL}\n\nAnd that was it.",
+    CALL.replace("\n", ""),
+    CALL.removesuffix("\n</tool_call>"),
+    CALL.removesuffix(">"),
+    CALL.replace("Read", "Nobody"),
+    CALL.replace("Read", "Re\nad"),
+    CALL.replace('b.txt"', "b.txt"),
+]
+
+
+@every
+@both
+def test_case_19_none_is_obeyed_twenty_times_whatever_is_written(
+    served: tuple[Engine, Model], dialect: str, stream: bool
+) -> None:
+    """Tools are there and the model calls them: not one call reaches the client, and no word of what it wrote is lost."""
+    engine, model = served
+    agent = Agent(engine)
+    none = {"tool_choice": {"type": "none"} if dialect == "messages" else "none"}
+    model.speak(f"Hm.\n</think>\n\n{CALL}")
+    assert ask(engine, dialect, stream, agent=agent)[0][1:] == [FOUND], "what the case is about"
+    for written in WRITTEN:
+        model.speak(f"Hm.\n</think>\n\n{written}")
+        blocks, end = ask(engine, dialect, stream, agent=agent, **none)
+        assert (blocks, end) == ([("thinking", "Hm."), ("text", written)], ENDS[dialect][2])
+        model.speak(f"Hm.\n{written}")  # and where its thinking was never closed
+        blocks, end = ask(engine, dialect, stream, agent=agent, **none)
+        assert {kind for kind, *_ in blocks} <= {"thinking", "text"} and end == ENDS[dialect][2], blocks
+        assert "".join(text for _, text in blocks).replace("\n", "") == f"Hm.{written}".replace("\n", "")
 
 
 @every
