@@ -1,0 +1,122 @@
+"""The saved states as a tree: what continues what, where it lies, who would resume from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ftagent.dashboard.keys import Key
+from ftagent.dashboard.model import Anchor, Frame
+from ftagent.dashboard.screens.chrome import stale
+from ftagent.dashboard.screens.panes import anchors_title
+from ftagent.dashboard.screens.view import Ask, Effect, Room, View
+from ftagent.dashboard.theme import ASCII, Glyphs
+from ftagent.dashboard.widgets.boxes import box
+from ftagent.dashboard.widgets.cells import Line, clean, fill, line
+from ftagent.dashboard.widgets.tables import Cell, Column, table, window
+from ftagent.dashboard.widgets.units import UNKNOWN, age, size, whole
+
+COLUMNS = (
+    Column("PREFIX", 14, 44, 0),
+    Column("TOKENS", 7, 9, 0, ">"),
+    Column("TIER", 4, 6, 1),
+    Column("BYTES", 8, 8, 2, ">"),
+    Column("USED", 5, 8, 3, ">"),
+    Column("EDIT EXPECTED", 8, 13, 5),
+    Column("SESSIONS", 8, 40, 4),
+)
+
+
+class AnchorsView(View):
+    part, title = "anchors", "Anchors"
+    keys = (Key("p", "p", "pin, or let go of, the saved state", "view.pin", acting=True),)
+    hints = (("p", "pin"), ("/", "filter"), ("e", "export"), ("1", "overview"))
+
+    def rows(self, frame: Frame, glyphs: Glyphs) -> list[tuple[str, Anchor]]:
+        """(what is drawn before it, anchor), depth first; filtered rows lose their place in the tree."""
+        found = _tree(frame.anchors.roots or (), "", glyphs, top=True)
+        if self.query:
+            return [("", a) for _, a in found if self.matches(a.kind, a.edge, a.tier, a.line, *a.sessions)]
+        return found
+
+    def ids(self, frame: Frame) -> Sequence[str]:
+        found: list[str] = []
+        stack = list(reversed(frame.anchors.roots or ()))
+        while stack:
+            anchor = stack.pop()
+            if self.matches(anchor.kind, anchor.edge, anchor.tier, anchor.line, *anchor.sessions):
+                found.append(anchor.id)
+            stack.extend(reversed(anchor.children))
+        return found
+
+    def lines(self, frame: Frame, room: Room) -> list[Line]:
+        anchors, glyphs = frame.anchors, room.glyphs
+        if anchors.roots is None:
+            return box(
+                "Anchors",
+                [line((clean(anchors.why_none or "unknown until an engine has been here"), "dim"))],
+                room.width,
+                room.height,
+                glyphs,
+            )
+        rows = self.rows(frame, glyphs)
+        start, end = window(len(rows), self.index(frame), max(1, room.height - 5))
+        cells = [_cells(before, anchor, glyphs) for before, anchor in rows[start:end]]
+        lines = table(COLUMNS, cells, room.width - 4, self.index(frame) - start if cells else None, glyphs.pointer)
+        if not cells:
+            lines.append(line(("  none kept yet", "dim")))
+        disk = (
+            f"on disk {size(anchors.disk_bytes)} of {size(anchors.disk_cap_bytes)}"
+            if anchors.disk_cap_bytes
+            else "none on disk"
+        )
+        lines = [
+            *fill(lines, room.width - 4, room.height - 4),
+            (),
+            line((f"{disk}   evicted {whole(anchors.evicted)}", "dim")),
+        ]
+        return box(
+            anchors_title(frame),
+            lines[: room.height - 2],
+            room.width,
+            room.height,
+            glyphs,
+            stale(anchors.told, frame.now),
+        )
+
+    def pin(self, frame: Frame) -> Effect:
+        """Asks first."""
+        ids = self.ids(frame)
+        if not ids:
+            return None
+        anchor = next(a for _, a in self.rows(frame, ASCII) if a.id == ids[self.index(frame)])
+        word = "Let go of" if anchor.pinned else "Keep"
+        return Ask(
+            f"{word} the state at token {whole(anchor.position)}?",
+            "pin",
+            {"anchor": anchor.id, "on": not anchor.pinned},
+        )
+
+
+def _tree(anchors: Sequence[Anchor], before: str, glyphs: Glyphs, top: bool = False) -> list[tuple[str, Anchor]]:
+    rows: list[tuple[str, Anchor]] = []
+    for number, anchor in enumerate(anchors):
+        last = number == len(anchors) - 1
+        branch = "" if top else glyphs.last if last else glyphs.branch
+        below = "" if top else "  " if last else glyphs.trunk
+        rows.append((before + branch, anchor))
+        rows += _tree(anchor.children, before + below, glyphs)
+    return rows
+
+
+def _cells(before: str, anchor: Anchor, glyphs: Glyphs) -> list[Cell]:
+    name = clean(anchor.edge or anchor.kind or "state")
+    kind = f" ({clean(anchor.kind)})" if anchor.kind and anchor.edge else ""
+    return [
+        line((before, "border"), name, (kind, "dim"), (" pinned" if anchor.pinned else "", "good")),
+        whole(anchor.position),
+        anchor.tier or UNKNOWN,
+        size(anchor.bytes),
+        f"{age(anchor.used_age_s)} ago" if anchor.used_age_s is not None else UNKNOWN,
+        {True: "yes", False: "no", None: UNKNOWN}[anchor.wanted],
+        clean(", ".join(anchor.sessions) or UNKNOWN),
+    ]

@@ -1,0 +1,118 @@
+"""The engine itself: its state over time, settings and where each comes from, versions, crashes."""
+
+from __future__ import annotations
+
+from ftagent.dashboard.model import Engine, Frame
+from ftagent.dashboard.screens.chrome import clock, stale
+from ftagent.dashboard.screens.view import Room, View
+from ftagent.dashboard.theme import Glyphs
+from ftagent.dashboard.widgets.bars import bar
+from ftagent.dashboard.widgets.boxes import box
+from ftagent.dashboard.widgets.cells import Line, Span, beside, clean, fill, fit, line, wrap
+from ftagent.dashboard.widgets.tables import Column, table
+from ftagent.dashboard.widgets.units import UNKNOWN, age, percent, seconds, tokens, whole
+
+PATH = ("stopped", "starting", "loading", "warming", "ready", "stopping")
+
+
+class EngineView(View):
+    part, title = "engine", "Engine"
+    hints = (("K", "keep alive"), ("P", "pause"), ("l", "logs"), ("d", "doctor"), ("1", "overview"))
+
+    def lines(self, frame: Frame, room: Room) -> list[Line]:
+        engine, glyphs = frame.engine, room.glyphs
+        facts = [*_path(engine, room.width - 4, glyphs), (), *_facts(engine, room.width - 4)]
+        top = min(len(facts) + 2, room.height)
+        blocks = box("Engine", facts, room.width, top, glyphs, stale(engine.told, frame.now))
+        rest = room.height - top
+        if rest < 4:
+            return fill(blocks, room.width, room.height)
+        if room.width < 100:
+            blocks += box("Settings and where they come from", _flags(engine, room.width - 4), room.width, rest, glyphs)
+            return fill(blocks, room.width, room.height)
+        left = room.width // 2
+        right = room.width - left
+        crashes = _crashes(engine, frame.now, right - 4, glyphs)
+        blocks += beside(
+            box(
+                "Settings and where they come from",
+                [*_flags(engine, left - 4), (), *_versions(engine)],
+                left,
+                rest,
+                glyphs,
+            ),
+            box("Phases and crashes", [*_phases(engine, glyphs), (), *crashes], right, rest, glyphs),
+        )
+        return fill(blocks, room.width, room.height)
+
+
+def _path(engine: Engine, cells: int, glyphs: Glyphs) -> list[Line]:
+    """The states in their order with the present one marked; what is no station stands behind."""
+    spans: list[Span] = []
+    for number, state in enumerate(PATH):
+        here = state == engine.state
+        spans.append(Span(f"{glyphs.across}{glyphs.across} " if number else "", "dim"))
+        spans.append(Span(f"[{state}] " if here else f"{state} ", "key" if here else "dim"))
+    if engine.state not in PATH:
+        spans.append(Span(f"  {glyphs.bad} {engine.state}", "bad"))
+    lines: list[Line] = [tuple(span for span in spans if span.text)]
+    if engine.progress is not None and engine.state not in ("ready", "stopped"):
+        tail = f" {percent(engine.progress)}  {clean(engine.phase or '')}  ETA {seconds(engine.eta_s)}"
+        lines.append(line(*bar(engine.progress, max(4, cells - len(tail)), glyphs, "warn"), tail))
+    return lines
+
+
+def _facts(engine: Engine, cells: int) -> list[Line]:
+    left = f"{whole(engine.restarts)} so far, {whole(engine.restarts_left)} left before it stays down"
+    rows = [
+        ("model", f"{clean(engine.model or UNKNOWN)}{'   replies come from a script' if engine.scripted else ''}"),
+        (
+            "address",
+            f"127.0.0.1:{engine.port if engine.port is not None else UNKNOWN}   pid {engine.pid or UNKNOWN}   worker {engine.worker_pid or UNKNOWN}",
+        ),
+        ("device", f"{clean(engine.device or UNKNOWN)}"),
+        ("window", f"{tokens(engine.window_tokens)} of one session   KV {tokens(engine.kv_tokens)} of all"),
+        (
+            "requests",
+            f"{whole(engine.running)} running, {whole(engine.waiting)} waiting{'   PAUSED: new ones wait' if engine.paused else ''}",
+        ),
+        ("up", f"{seconds(engine.uptime_s)}   stops unused in {seconds(engine.stops_in_s)}"),
+        ("restarts", left),
+    ]
+    lines = [line((f"{name:<10}", "dim"), text) for name, text in rows]
+    for text, role in ((engine.code, "dim"), (engine.message, "bad"), (engine.hint, "key"), (engine.warning, "warn")):
+        lines += [line((f"{'':<10}", "dim"), (part, role)) for part in wrap(clean(text or ""), cells - 10, 3)]
+    lines += [line((f"{'cannot':<10}", "dim"), f"{clean(what)}: {clean(why)}") for what, why in engine.cannot]
+    return lines
+
+
+def _flags(engine: Engine, cells: int) -> list[Line]:
+    if not engine.flags:
+        return [line(("unknown", "dim"))]
+    columns = (Column("SETTING", 10, 28, 0), Column("VALUE", 8, 32, 1), Column("FROM", 7, 14, 2))
+    return table(columns, [[clean(f.name), clean(f.value), f.origin or UNKNOWN] for f in engine.flags], cells)
+
+
+def _versions(engine: Engine) -> list[Line]:
+    return [line((fit(clean(v.name), 12) + " ", "dim"), clean(v.value)) for v in engine.versions]
+
+
+def _phases(engine: Engine, glyphs: Glyphs) -> list[Line]:
+    rows = []
+    for phase in engine.phases[-8:]:
+        took = seconds(phase.seconds) if phase.seconds is not None else f"{glyphs.running} now"
+        rows.append(
+            line((f"{clock(phase.at)} ", "dim"), f"{fit(phase.state, 10)} {fit(clean(phase.phase), 14)} {took}")
+        )
+    return rows or [line(("no phases seen", "dim"))]
+
+
+def _crashes(engine: Engine, now: float, cells: int, glyphs: Glyphs) -> list[Line]:
+    lines: list[Line] = []
+    for crash in reversed(engine.crashes[-5:]):
+        again = (
+            f"started again after {seconds(crash.restart_in_s)}" if crash.restart_in_s is not None else "stayed down"
+        )
+        lines.append(line((f"{glyphs.bad} {age(now - crash.at)} ago {clean(crash.code)}, {again}", "bad")))
+        lines += [line((text, "dim")) for text in wrap(clean(crash.message), cells, 2)]
+    return lines or [line((f"{glyphs.good} no crash", "good"))]

@@ -1,0 +1,255 @@
+"""Who has the memory, what another split would give, and the change itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ftagent.dashboard.keys import Key
+from ftagent.dashboard.model import Frame, Memory, WhatIf
+from ftagent.dashboard.screens.chrome import clock, stale
+from ftagent.dashboard.screens.panes import LETTERS, ROLES, memory_bar
+from ftagent.dashboard.screens.view import Ask, Effect, Predict, Room, Say, View
+from ftagent.dashboard.theme import Glyphs
+from ftagent.dashboard.widgets.bars import bar, severity
+from ftagent.dashboard.widgets.boxes import box
+from ftagent.dashboard.widgets.cells import Line, Span, clean, fill, fit, line, wrap
+from ftagent.dashboard.widgets.tables import Cell, Column, table
+from ftagent.dashboard.widgets.units import UNKNOWN, of_size, percent, rate, seconds, size, tokens, whole
+
+SMALL, LARGE = 1_024, 8_192
+PRESETS = ("auto", "agent", "chat", "minimum")
+COLUMNS = (
+    Column("", 2, 2, 0),
+    Column("TENANT", 8, 12, 0),
+    Column("SIZE", 8, 9, 0, ">"),
+    Column("USED", 8, 10, 1, ">"),
+    Column("OF", 8, 10, 1, ">"),
+    Column("COULD BE", 8, 10, 3, ">"),
+    Column("UNIT", 6, 8, 2),
+    Column("HIT", 4, 5, 4, ">"),
+    Column("", 6, 12, 5),
+)
+
+
+class MemoryView(View):
+    part, title = "memory", "Memory"
+    keys = (
+        Key("left,h", "Left h", "1k tokens of KV less", "view.less"),
+        Key("right", "Right", "1k tokens of KV more", "view.more"),
+        Key("shift+left,H", "Shift+Left H", "8k tokens less", "view.much_less"),
+        Key("shift+right,L", "Shift+Right L", "8k tokens more", "view.much_more"),
+        Key("p", "p", "next preset instead", "view.preset"),
+        Key("A", "A", "apply what is planned", "view.apply", acting=True),
+    )
+    hints = (
+        ("Left/Right", "1k"),
+        ("Shift", "8k"),
+        ("p", "preset"),
+        ("Enter", "plan"),
+        ("A", "apply"),
+        ("Esc", "as it is"),
+        ("1", "overview"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target: int | None = None  # tokens of KV
+        self.preset_at: str | None = None
+        self.planned: WhatIf | None = None
+
+    def lines(self, frame: Frame, room: Room) -> list[Line]:
+        memory, glyphs, cells = frame.memory, room.glyphs, room.width - 4
+        if not memory.tenants:
+            why = dict(frame.engine.cannot).get("memory") or "unknown until an engine has been here"
+            return box("Memory", [line((clean(why), "dim"))], room.width, room.height, glyphs)
+        use = [memory_bar(memory, cells, glyphs), *_tenants(memory, cells), *_machines(frame, cells, glyphs)]
+        plan = self._plan(memory, cells, glyphs)
+        use_rows, plan_rows = min(len(use) + 2, room.height - 9), len(plan) + 2
+        rest = room.height - use_rows - plan_rows
+        blocks = box(
+            f"Memory, arena of {size(memory.arena_bytes)}",
+            use,
+            room.width,
+            max(3, use_rows),
+            glyphs,
+            stale(memory.told, frame.now),
+        )
+        blocks += box("What another split would give", plan, room.width, plan_rows, glyphs, focus=True)
+        if rest >= 3:
+            blocks += box("Moves", _moves(memory, glyphs), room.width, rest, glyphs)
+        return fill(blocks, room.width, room.height)
+
+    def _plan(self, memory: Memory, cells: int, glyphs: Glyphs) -> list[Line]:
+        kv = next((t for t in memory.tenants if t.key == "kv"), None)
+        now = kv.total if kv else None
+        want = self.target if self.target is not None else now
+        lines = [_slider(memory, now, want, cells, glyphs), ()]
+        chosen = self.planned
+        if chosen is None:
+            lines += [_row(what, glyphs) for what in memory.what_ifs] or [
+                line(("Left and Right move the split", "dim"))
+            ]
+            return [*lines, (), line(("nothing is changed before A and a yes", "dim"))]
+        lines += [_row(chosen, glyphs)]
+        facts = f"window {tokens(chosen.window_tokens)}   KV {whole(chosen.kv_tokens)}   expert slots {whole(chosen.moe_slots)}   takes {seconds(chosen.seconds_to_apply)}"
+        lines.append(line(facts))
+        if chosen.waits_for:
+            lines.append(line((f"waits for {clean(chosen.waits_for)}", "warn")))
+        lines += [
+            line((text, "dim" if chosen.possible else "warn")) for text in wrap(clean(chosen.why or ""), cells, 2)
+        ]
+        return [*lines, line(("at the next step, not when idle; A applies it", "dim"))]
+
+    # what keys do
+
+    def _kv(self, frame: Frame) -> int | None:
+        return next((t.total for t in frame.memory.tenants if t.key == "kv"), None)
+
+    def _slide(self, frame: Frame, by: int) -> Effect:
+        now = self.target if self.target is not None else self._kv(frame)
+        if now is None:
+            return Say("The engine does not say how much KV it has.")
+        memory = frame.memory
+        low, high = memory.least_kv_tokens or SMALL, memory.most_kv_tokens or now + LARGE
+        self.target, self.preset_at = max(low, min(high, now + by)), None
+        return self._asked(frame)
+
+    def less(self, frame: Frame) -> Effect:
+        return self._slide(frame, -SMALL)
+
+    def more(self, frame: Frame) -> Effect:
+        return self._slide(frame, SMALL)
+
+    def much_less(self, frame: Frame) -> Effect:
+        return self._slide(frame, -LARGE)
+
+    def much_more(self, frame: Frame) -> Effect:
+        return self._slide(frame, LARGE)
+
+    def preset(self, frame: Frame) -> Effect:
+        """The next of the presets, planned and not applied."""
+        at = PRESETS.index(self.preset_at) + 1 if self.preset_at else 0
+        self.preset_at, self.target = PRESETS[at % len(PRESETS)], None
+        return self._asked(frame)
+
+    def _asked(self, frame: Frame) -> Predict:
+        return Predict(self._label(frame), self._arguments())
+
+    def _arguments(self) -> Mapping[str, Any]:
+        return {"preset": self.preset_at} if self.preset_at else {"kv_tokens": self.target}
+
+    def _label(self, frame: Frame) -> str:
+        if self.preset_at:
+            return self.preset_at
+        by = (self.target or 0) - (self._kv(frame) or 0)
+        return f"KV {'+' if by >= 0 else '-'}{tokens(abs(by))}"
+
+    def enter(self, frame: Frame) -> Effect:
+        return (
+            self._asked(frame)
+            if self.target is not None or self.preset_at
+            else Say("Move the split first: Left, Right, or p.")
+        )
+
+    def apply(self, frame: Frame) -> Effect:
+        """Asks before memory changes hands."""
+        if self.target is None and not self.preset_at:
+            return Say("Nothing is planned: Left, Right, or p.")
+        what = f"preset {self.preset_at}" if self.preset_at else f"{whole(self.target)} tokens of KV"
+        return Ask(f"Change memory to {what}, at the next step?", "apply", self._arguments())
+
+    def told(self, answer: object) -> None:
+        if isinstance(answer, WhatIf) and dict(answer.asked) == dict(self._arguments()):
+            self.planned = answer
+
+    def back(self) -> bool:
+        if self.target is not None or self.preset_at:
+            self.target = self.preset_at = self.planned = None
+            return True
+        return super().back()
+
+
+def _tenants(memory: Memory, cells: int) -> list[Line]:
+    rows: list[list[Cell]] = []
+    for t in memory.tenants:
+        counted = t.unit != "bytes"
+        rows.append([
+            line((LETTERS.get(t.key, "?"), ROLES.get(t.key, "dim"))), clean(t.name), size(t.bytes), whole(t.used) if counted else "",
+            whole(t.total) if counted else "", whole(t.most) if t.most is not None else "", t.unit if counted else "",
+            percent(1 - t.miss_rate) if t.miss_rate is not None else "", "set by hand" if t.pinned else "",
+        ])  # fmt: skip
+    return table(COLUMNS, rows, cells)
+
+
+def _machines(frame: Frame, cells: int, glyphs: Glyphs) -> list[Line]:
+    """Each memory of the machine, and what others and the process have of it."""
+    lines: list[Line] = [()]
+    for one in frame.engine.memory:
+        role = severity(one.share)
+        mark = {"warn": f"{glyphs.warn} ", "bad": f"{glyphs.bad} "}.get(role, "")
+        lines.append(
+            line(
+                f"{fit(clean(one.name), 12)} ",
+                *bar(one.share, max(4, cells - 44), glyphs, role),
+                f" {of_size(one.used_bytes, one.total_bytes)} ",
+                (f"{mark}{percent(one.share)}", role),
+            )
+        )
+    memory = frame.memory
+    lines.append(
+        line(
+            (
+                f"process {size(memory.process_bytes)}, at most {size(memory.peak_bytes)}, planned {size(memory.planned_bytes)}   other programs {size(memory.foreign_bytes)}   available {size(memory.available_bytes)}",
+                "dim",
+            )
+        )
+    )
+    lines.append(
+        line(
+            (
+                f"auto {'on' if memory.auto else 'off' if memory.auto is not None else UNKNOWN}   preset {memory.preset or UNKNOWN}   all experts lie in {memory.bank or UNKNOWN}",
+                "dim",
+            )
+        )
+    )
+    return lines
+
+
+def _slider(memory: Memory, now: int | None, want: int | None, cells: int, glyphs: Glyphs) -> Line:
+    """KV from the least to the most; `|` stands where it is, the pointer where it would be."""
+    low, high = memory.least_kv_tokens, memory.most_kv_tokens
+    if now is None or want is None or low is None or high is None or high <= low:
+        return line(("the engine does not say how far KV can go", "dim"))
+    head, tail = f"KV {tokens(low)} ", f" {tokens(high)}   {whole(want)} tokens"
+    room = max(8, cells - len(head) - len(tail))
+
+    def place(of: int) -> int:
+        return max(0, min(room - 1, round((of - low) / (high - low) * (room - 1))))
+
+    track = [Span(glyphs.across, "dim")] * room
+    track[place(now)] = Span(glyphs.down, "text")
+    track[place(want)] = Span("O", "key")
+    return (Span(head, "dim"), *track, Span(tail))
+
+
+def _row(what: WhatIf, glyphs: Glyphs) -> Line:
+    label = fit(what.label, 12)
+    if what.possible is False:
+        return line((f"{label}{glyphs.bad} not possible", "warn"))
+    hit = f"hit {percent(1 - what.now_miss_rate, 1) if what.now_miss_rate is not None else UNKNOWN} -> {percent(1 - what.miss_rate, 1) if what.miss_rate is not None else UNKNOWN}"
+    return line(
+        f"{label}decode {rate(what.now_decode_tps)} -> {rate(what.decode_tps)} t/s   {hit}   experts {tokens(what.moe_slots)}   KV {tokens(what.kv_tokens)}"
+    )
+
+
+def _moves(memory: Memory, glyphs: Glyphs) -> list[Line]:
+    lines = [
+        line(
+            (f"{clock(m.at)} ", "dim"),
+            f"{clean(m.reason)}: {clean(m.text)}   ",
+            (f"{rate(m.before_tps)} -> {rate(m.after_tps)} t/s   {seconds(m.seconds)}", "dim"),
+        )
+        for m in reversed(memory.moves)
+    ]
+    return lines or [line(("memory has not changed hands", "dim"))]

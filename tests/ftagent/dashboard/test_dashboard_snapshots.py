@@ -1,0 +1,93 @@
+"""Every screen as text, compared with the files in snapshots/. `FT_SNAPSHOTS=write` writes them anew: then read the diff."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftagent.dashboard.mock import SCENARIOS, frame
+from ftagent.dashboard.model import PARTS
+from ftagent.dashboard.screens import make
+from ftagent.dashboard.screens.chrome import Chrome, compose
+from ftagent.dashboard.screens.overlays import Help, above
+from ftagent.dashboard.screens.view import Room
+from ftagent.dashboard.theme import ASCII, UNICODE
+from ftagent.dashboard.widgets.cells import line_width, plain
+
+HERE = Path(__file__).parent / "snapshots"
+SIZES = ((80, 24), (120, 36), (200, 50))
+SCENES = [("overview", name) for name in SCENARIOS] + [(part, "four") for part in PARTS[1:]]
+SCENES += [
+    ("engine", "crash"),
+    ("engine", "upstream"),
+    ("memory", "upstream"),
+    ("anchors", "no-engine"),
+    ("turns", "wide"),
+    ("logs", "crash"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def check(name: str, lines, room: Room) -> None:
+    assert len(lines) == room.height
+    assert {line_width(one) for one in lines} == {room.width}
+    text, path = plain(lines) + "\n", HERE / f"{name}.txt"
+    if os.environ.get("FT_SNAPSHOTS") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize(("part", "scenario"), SCENES, ids=lambda s: s)
+def test_a_screen_looks_as_it_did(part, scenario, size):
+    room = Room(*size, UNICODE)
+    check(f"{part}.{scenario}.{size[0]}x{size[1]}", compose(frame(scenario), make(part), room), room)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_ascii_alone(part):
+    room = Room(80, 24, ASCII)
+    lines = compose(frame("four"), make(part), room)
+    check(f"{part}.ascii.80x24", lines, room)
+    assert plain(lines).isascii()
+
+
+def test_table_only_where_it_is_narrow():
+    room = Room(50, 16, UNICODE)
+    check("overview.narrow.50x16", compose(frame("four"), make("overview"), room), room)
+
+
+def test_states_within_screens():
+    room = Room(120, 36, UNICODE)
+    made = frame("four")
+    turns = make("turns")
+    turns.plotting = True
+    check("turns.plot.120x36", compose(made, turns, room), room)
+    overview = make("overview")
+    overview.enter(made)
+    check("overview.session.120x36", compose(made, overview, room), room)
+    view = make("overview")
+    check("help.120x36", above(compose(made, view, room), Help(view, False).lines(made, room), room), room)
+    check("overview.frozen.120x36", compose(made, view, room, Chrome(frozen_s=14.2)), room)
+    check("overview.readonly.80x24", compose(replace(made, readonly=True), view, room.of(80, 24)), room.of(80, 24))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("part", PARTS)
+def test_every_size_is_filled_exactly(part, scenario):
+    made, view = frame(scenario, 3.0), make(part)
+    for width in (20, 40, 59, 60, 79, 99, 100, 119, 159, 160, 240):
+        for height in (1, 2, 4, 7, 10, 16, 23, 24, 29, 30, 40, 80):
+            lines = compose(made, view, Room(width, height, UNICODE))
+            assert len(lines) == height, (width, height)
+            assert {line_width(one) for one in lines} == {width}, (width, height)
