@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +21,6 @@ BIN = Path(sys.executable).parent
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 NAMESPACE = ("unshare", "-n", "-p", "--fork", "--kill-child", "--mount-proc")
 KV_TOKENS = 128 * 1024
-ENGINE_PORT = 1919
 # A machine at work may answer late once; 3 says that no engine runs.
 ASK_TWICE = '"$0" "$@"; code=$?; case $code in 0|3) exit $code;; esac; sleep 3; "$0" "$@"'
 CALC = "def add(a, b):\n    return a - b\n"
@@ -38,7 +38,7 @@ class Run:
     session: dict[str, Any]  # what the engine knows of it, after its end
     lookups: list[str]  # names that were looked up, besides localhost
     no_routes: int  # packets that had nowhere to go
-    secrets: list[str]  # those of `Rig.secrets` that were seen in a packet of our engine; an agent may talk to itself
+    secrets: list[str]  # those of `Rig.secrets` that were seen in a packet of the namespace, between whomever
 
     def __str__(self) -> str:
         return f"exit code {self.code} after {self.wall_s} s\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
@@ -80,6 +80,12 @@ class Rig:
         folders = [str(Path(found["executable"]).parent), *found["path"]]
         self.env["PATH"] = os.pathsep.join([*folders, self.env["PATH"]])
 
+    def compute_nothing(self) -> None:
+        """For what is not about what a model computes: `ft` starts an engine whose front is real and whose worker is not."""
+        self.ft = self.folder / "ft.sh"
+        self.ft.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(HERE / "fake_engine_ft.py")])} "$@"\n')
+        self.ft.chmod(0o755)
+
     def keep(self, path: str, text: str) -> None:
         """A file of the user, below the home or, when `path` begins with `project/`, in the project."""
         target = self.place(path)
@@ -98,7 +104,7 @@ class Rig:
     def assert_nothing_left(self, run: Run) -> None:
         """Nothing but our engine was asked, no key was seen on the wire, no helper ran, the user's files are as they were."""
         assert (run.lookups, run.no_routes) == ([], 0), f"something tried to leave this machine: {run}"
-        assert run.secrets == [], "a real key was sent, if only to our engine"
+        assert run.secrets == [], "a real key was sent, if only on this machine"
         assert not list(self.folder.rglob("helper-ran")), "a helper was asked for a key"
         for path, text in self.kept.items():
             assert path.read_text() == text, f"{path} was changed"
@@ -168,7 +174,7 @@ class Rig:
             session=json.loads(explained["stdout"])["session"] if explained["code"] == 0 else {},
             lookups=[name for name in seen["names"] if name != "localhost"],
             no_routes=seen["no_routes"],
-            secrets=at_our_engine(seen),
+            secrets=sent(seen),
         )
 
     def _engine_log(self) -> str:
@@ -176,9 +182,9 @@ class Rig:
         return f"\n--- engine log\n{log.read_text()[-4000:]}" if log.exists() else ""
 
 
-def at_our_engine(seen: dict[str, Any]) -> list[str]:
-    """Of a report of inside.py: the secrets in packets from or to our engine."""
-    return sorted({secret for secret, *ports in seen["secrets"] if ENGINE_PORT in ports})
+def sent(seen: dict[str, Any]) -> list[str]:
+    """Of a report of inside.py: the secrets in packets, whoever sent them to whom."""
+    return sorted({secret for secret, *_ in seen["secrets"]})
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ packets found no route. As the first process of its namespace this one takes eve
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -95,9 +96,20 @@ def _watch_for(secrets: list[bytes]) -> list[tuple[str, int, int]]:
 
 
 def _look(tap: socket.socket, secrets: list[bytes], seen: list[tuple[str, int, int]]) -> None:
+    looks = {secret: (secret, *_in_base64(secret)) for secret in secrets}
     while True:
         packet = tap.recv(1 << 17)
-        seen += [(secret.decode(), *_ports(packet)) for secret in secrets if secret in packet]
+        found = [secret for secret, forms in looks.items() if any(form in packet for form in forms)]
+        seen += [(secret.decode(), *_ports(packet)) for secret in found]
+
+
+def _in_base64(secret: bytes) -> list[bytes]:
+    """What is the same of its base64 form at each place it can have in a longer text."""
+    forms = []
+    for shift in range(3):
+        text = base64.b64encode(bytes(shift) + secret)
+        forms.append(text[-(-shift * 8 // 6) : (shift + len(secret)) * 8 // 6])
+    return forms
 
 
 def _ports(packet: bytes) -> tuple[int, int]:

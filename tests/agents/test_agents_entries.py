@@ -5,28 +5,32 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.agents.entries import ANSWER, ENTRIES, PROMPT, Command, Screen, Talk
-from tests.agents.homes import CLAUDE_LOGIN, CODEX_LOGIN, everything
+from harnesses.registry import load
+from tests.agents.entries import ANSWER, ENTRIES, PROMPT, WAIT_S, Command, Screen, Talk
+from tests.agents.homes import CLAUDE_LOGIN, CODEX_LOGIN, PROXY, everything
 
 pytestmark = pytest.mark.agents
 
 SCRIPT = {"turns": [{"blocks": [{"text": ANSWER}]}] * 8, "side": "A title"}
 FAST = {("pi", "rpc")}
+UUID = 36
 WAYS = [
     pytest.param(agent, name, marks=() if (agent, name) in FAST else pytest.mark.slow, id=f"{agent}-{name}")
     for agent, ways in ENTRIES.items()
     for name, way in ways.items()
     if not isinstance(way, Command)  # with these everything is tried in test_agents_hostile
 ]
-# Announcements, which have no switch; where the shell has a proxy it is the proxy that is looked up.
-# Settings in which an agent itself notes what it has shown, whoever starts it.
-NOTES = {("qwen", "screen"): ".qwen/settings.json"}
-LOOKED_UP = {("codex", "screen"): {"raw.githubusercontent.com", "proxy.example.com"}}
+# Settings in which an agent's screen itself notes what it has shown or found, whoever starts it.
+NOTES = {"qwen": ".qwen/settings.json", "codex": ".codex/config.toml"}
 
 
 def go(rig: Any, agent: str, way: Screen | Talk, *options: str, script: Any = SCRIPT, timeout_s: float = 330) -> Any:
@@ -45,6 +49,12 @@ def go(rig: Any, agent: str, way: Screen | Talk, *options: str, script: Any = SC
     )
 
 
+def known(rig: Any, agent: str, way: Screen | Talk) -> set[str]:
+    """Names that the agent's card says its screen looks up; where the shell has a proxy, it is the proxy that is looked up."""
+    names = set(load(agent).declaration["card"].get("looked_up", ())) if isinstance(way, Screen) else set()
+    return {urlsplit(PROXY).hostname or ""} if names and "HTTPS_PROXY" in rig.env else names
+
+
 def assert_answered(rig: Any, run: Any, allowed: set[str] = frozenset()) -> None:  # type: ignore[assignment]
     assert run.code == 0, run
     assert ANSWER.split(",")[0] in joined(run.stdout), run
@@ -53,6 +63,32 @@ def assert_answered(rig: Any, run: Any, allowed: set[str] = frozenset()) -> None
     assert len({request["session"] for request in run.requests}) == 1
     assert set(run.lookups) <= allowed, run
     rig.assert_nothing_left(replace(run, lookups=[]))
+
+
+@contextmanager
+def notes(rig: Any, agent: str, way: Screen | Talk) -> Iterator[None]:
+    """Of the file of `NOTES` everything has to stay, and nothing may be added but what the agent's card names, where it does."""
+    path = rig.place(NOTES[agent]) if agent in NOTES and isinstance(way, Screen) else None
+    before = rig.kept.pop(path, "") if path else ""
+    yield
+    if path and before:
+        read = json.loads if path.suffix == ".json" else tomllib.loads
+        first, then = flat(read(before)), flat(read(path.read_text()))
+        added = {key for key in then if key not in first}
+        print("noted:", added)
+        assert first.items() <= then.items(), f"{path} was changed"
+        assert added <= set(load(agent).declaration["card"].get("noted", added)), f"{path} was changed"
+
+
+def flat(table: Any, above: str = "") -> dict[str, str]:
+    """Every value of a table by its path."""
+    if not isinstance(table, dict):
+        return {above: repr(table)}
+    return {
+        key: value
+        for name, inner in table.items()
+        for key, value in flat(inner, f"{above}.{name}" if above else name).items()
+    }
 
 
 def joined(text: str) -> str:
@@ -64,17 +100,13 @@ def joined(text: str) -> str:
 @pytest.mark.parametrize(("agent", "name"), WAYS)
 def test_case_2_every_way_in(rig: Any, agent: str, name: str) -> None:
     rig.install(agent)
+    rig.compute_nothing()
     rig.make_hostile(everything(agent))
     way = ENTRIES[agent][name]
     assert isinstance(way, Screen | Talk)
-    noted = rig.place(NOTES[agent, name]) if (agent, name) in NOTES else None
-    before = json.loads(rig.kept.pop(noted)) if noted else {}
-    run = go(rig, agent, way)
-    if noted:
-        after = json.loads(noted.read_text())
-        print({key: value for key, value in after.items() if value != before.get(key)})
-        assert {key: after.get(key) for key in before} == before, "more than a note of its own was written"
-    assert_answered(rig, run, LOOKED_UP.get((agent, name), set()))
+    with notes(rig, agent, way):
+        run = go(rig, agent, way)
+    assert_answered(rig, run, known(rig, agent, way))
 
 
 @pytest.mark.slow
@@ -82,6 +114,7 @@ def test_case_2_every_way_in(rig: Any, agent: str, name: str) -> None:
 @pytest.mark.parametrize("verb", ["resume", "fork"])
 def test_case_2_codex_goes_on_in_its_screen(rig: Any, verb: str) -> None:
     rig.install("codex")
+    rig.compute_nothing()
     rig.make_hostile(everything("codex"))
     way = ENTRIES["codex"]["screen"]
     assert isinstance(way, Screen)
@@ -89,20 +122,19 @@ def test_case_2_codex_goes_on_in_its_screen(rig: Any, verb: str) -> None:
         "codex", "exec", "-s", "danger-full-access", PROMPT, model="tiny-hybrid", timeout_s=120, script=SCRIPT
     )
     assert first.code == 0, first
+    (record,) = rig.home.glob(".codex/sessions/*/*/*/*.jsonl")
+    # what exec said is no interactive session: its screen goes on with it when asked to, and forks it by its id
+    said = {"resume": ["--last", "--include-non-interactive"], "fork": [record.stem[-UUID:]]}[verb]
     second = "And once more."
+    plan = way.plan("Again.", second)
+    plan["steps"].insert(0, {"see": ANSWER.split(",")[0], "within_s": WAIT_S})  # what was said before
     script = {"turns": [{"blocks": [{"text": ANSWER}]}, {"blocks": [{"text": second}]}], "side": "A title"}
-    run = rig.launch(
-        "codex",
-        verb,
-        "--last",
-        model="tiny-hybrid",
-        timeout_s=330,
-        script=script,
-        through="typist.py",
-        plan=way.plan("Again.", second),
-    )
+    args, model = (verb, *said), "tiny-hybrid"
+    with notes(rig, "codex", way):
+        run = rig.launch("codex", *args, model=model, timeout_s=330, script=script, through="typist.py", plan=plan)
     assert run.code == 0 and second in run.stdout, run
     assert [request["error"] for request in run.requests if not request["side"]] == [None], run
+    assert set(run.lookups) <= known(rig, "codex", way), run
     rig.assert_nothing_left(replace(run, lookups=[]))
 
 
@@ -111,6 +143,7 @@ def test_case_2_codex_goes_on_in_its_screen(rig: Any, verb: str) -> None:
 def test_a_codex_server_of_the_users_that_is_running_is_not_asked(rig: Any) -> None:
     """It was started with the user's own keys and providers, and Codex' screen would use it where it finds one."""
     rig.install("codex")
+    rig.compute_nothing()
     rig.make_hostile(everything("codex"))
     way = ENTRIES["codex"]["screen"]
     assert isinstance(way, Screen)
@@ -134,6 +167,7 @@ def test_a_codex_server_of_the_users_that_is_running_is_not_asked(rig: Any) -> N
 def test_case_5_no_wizard_comes_before_the_prompt(rig: Any, agent: str, login: bool) -> None:
     """With a login of the vendor, which is there afterwards, and in a home where the agent never ran."""
     rig.install(agent)
+    rig.compute_nothing()
     if login:
         seen = {"hasCompletedOnboarding": True, "theme": "dark", "oauthAccount": {"accountUuid": "a"}}
         rig.keep(".claude.json", json.dumps(seen))
@@ -144,7 +178,7 @@ def test_case_5_no_wizard_comes_before_the_prompt(rig: Any, agent: str, login: b
     way = ENTRIES[agent]["screen"]
     assert isinstance(way, Screen)
     run = go(rig, agent, way)
-    assert_answered(rig, run, LOOKED_UP.get((agent, "screen"), set()))
+    assert_answered(rig, run, known(rig, agent, way))
     assert [file.read_text() for file in kept if file.exists()] == before
     if login:
         facts = json.loads((rig.home / ".claude.json").read_text())
@@ -166,6 +200,7 @@ exec {real} "$@"
 def test_case_14_a_version_nobody_has_checked(rig: Any, agent: str) -> None:
     """It is said, and the launch works: pinned to our engine like any other, its edits watched instead of foreseen."""
     rig.install(agent)
+    rig.compute_nothing()
     real = shutil.which(agent, path=rig.env["PATH"])
     newer = rig.folder / "newer"
     newer.mkdir()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.conftest import BIN, ENGINE_PORT, at_our_engine
+from tests.agents.conftest import BIN, sent
 from tests.agents.entries import ANSWER, ENTRIES, Command
 from tests.agents.homes import CHANNELS, IMPOSSIBLE, KINDS, everything
 
@@ -48,6 +48,7 @@ def some(agents: Any, *fast: str) -> list[Any]:
 def test_nothing_goes_elsewhere(rig: Any, agent: str) -> None:
     """All that a home, a project and a shell can hold against it, at once; and the agent's own commands see no key."""
     rig.install(agent)
+    rig.compute_nothing()
     rig.make_hostile(everything(agent))
     look = f"env > {rig.project}/env.txt"
     turns = [{"blocks": [{"tool": "bash", "args": {"command": look}}]}, {"blocks": [{"text": ANSWER}]}]
@@ -72,6 +73,7 @@ def test_every_channel_is_tried_or_cannot_be() -> None:
 def test_each_channel_alone(rig: Any, new_rig: Any, agent: str) -> None:
     """One of them may hide another: each has a home, a project and a shell of its own here, before the same engine."""
     rig.install(agent)
+    rig.compute_nothing()
     script = rig.folder / "script.json"
     script.write_text(json.dumps(SCRIPT))
     places, commands = {}, []
@@ -80,7 +82,7 @@ def test_each_channel_alone(rig: Any, new_rig: Any, agent: str) -> None:
         place.make_hostile(hostile)
         env = {**place.env, **{name: rig.env[name] for name in ("FT_HOME", "PATH")}}
         pairs = [f"{name}={value}" for name, value in env.items()]
-        launch = [str(BIN / "ft"), "launch", agent, "-m", "tiny-hybrid", "--script", str(script), "--"]
+        launch = [str(rig.ft), "launch", agent, "-m", "tiny-hybrid", "--script", str(script), "--"]
         commands.append(["env", "-i", "-C", str(place.project), *pairs, *launch, *arguments(agent)])
     rig.secrets = next(iter(places.values())).secrets
     ask = [str(BIN / "ft"), "ctl", "requests", "--json", "-n", "200"]
@@ -95,7 +97,7 @@ def test_each_channel_alone(rig: Any, new_rig: Any, agent: str) -> None:
     assert not [request for request in requests if request["error"]]
     assert len({request["session"] for request in requests}) == len(places)
     names = [name for name in seen["names"] if name != "localhost"]
-    assert (names, seen["no_routes"], at_our_engine(seen)) == ([], 0, []), "something tried to leave this machine"
+    assert (names, seen["no_routes"], sent(seen)) == ([], 0, []), "something tried to leave this machine"
 
 
 @pytest.mark.timeout(420)
@@ -103,6 +105,7 @@ def test_each_channel_alone(rig: Any, new_rig: Any, agent: str) -> None:
 def test_case_3_a_conversation_that_pins_a_paid_model(rig: Any, agent: str) -> None:
     """It is continued on our engine, through the agent's own arguments, and says afterwards what it said before."""
     rig.install(agent)
+    rig.compute_nothing()
     rig.make_hostile(everything(agent))
     first = rig.launch(agent, *arguments(agent), model="tiny-hybrid", timeout_s=120, script=SCRIPT)
     assert first.code == 0, first
@@ -177,12 +180,16 @@ def test_case_4_paid_fallbacks_stay_unused_when_the_engine_fails(rig: Any, failu
 
 
 def test_the_watcher_sees_what_is_sent(rig: Any) -> None:
-    rig.secrets = ["sk-real", "sk-other"]
-    send = "import socket; s = socket.create_server(('127.0.0.1', {})); c = socket.create_connection(s.getsockname()); "
-    told = [send.format(ENGINE_PORT) + "c.sendall(b'sk-real')", send.format(0) + "c.sendall(b'sk-other')"]
+    """To whatever port, as it is or as the password of a basic login."""
+    rig.secrets = ["sk-real", "sk-other", "sk-third", "sk-unsent"]
+    send = "import base64, socket; s = socket.create_server(('127.0.0.1', {})); c = socket.create_connection(s.getsockname()); "
+    told = [
+        send.format(1919) + "c.sendall(b'x sk-real')",
+        send.format(0) + "c.sendall(b'sk-other')",
+        send.format(0) + "c.sendall(b'Basic ' + base64.b64encode(b'me:sk-third'))",
+    ]
     report = rig.run(*(["python3", "-c", program] for program in told), timeout_s=10)
-    assert {secret for secret, *_ in report["secrets"]} == {"sk-real", "sk-other"}
-    assert at_our_engine(report) == ["sk-real"]
+    assert sent(report) == ["sk-other", "sk-real", "sk-third"]
 
 
 def test_the_namespace_notices_who_tries(rig: Any) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import pytest
 
 from tests.agents.conftest import BIN
+from tests.agents.entries import ENTRIES, WAIT_S, Screen
 
 pytestmark = pytest.mark.agents
 
 FT = str(BIN / "ft")
-FIRST, SECOND = "Say it.", "Say it once more."
+FIRST, SECOND, ANEW = "Say it.", "Say it once more.", "Begin anew."
 ARGS = {
     "pi": ("-p",),
     "claude": ("-p",),
@@ -74,3 +76,44 @@ def test_a_renamed_project_goes_on(rig: Any, agent: str) -> None:
     resume = [FT, "resume", *options, "--", *ARGS[agent], SECOND]
     again = rig.run(resume, [FT, "engine", "stop"], timeout_s=120)["results"][0]
     assert again["code"] == 0 and "Answer two." in again["stdout"], again
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_clear_begins_a_conversation_and_the_session_goes_on_with_that(rig: Any) -> None:
+    rig.install("claude")
+    rig.keep(".claude.json", json.dumps({"hasCompletedOnboarding": True, "theme": "dark"}))
+    anew = {"match": ANEW, "turns": [{"blocks": [{"text": f"Anew {n}."}]} for n in ("one", "two")]}
+    script = {**SCRIPT, "subagents": [anew]}
+    screen = ENTRIES["claude"]["screen"]
+    assert isinstance(screen, Screen)
+    plan = screen.plan(FIRST, "Answer one.")
+    plan["steps"] += [
+        {"type": "/clear"},
+        {"press": ["Enter"]},
+        {"gone": r"Answer one\.", "within_s": 30, "again": ["Enter"]},
+        {"type": ANEW},
+        {"press": ["Enter"]},
+        {"see": r"Anew one\.", "within_s": WAIT_S, "again": ["Enter"]},
+    ]
+    run = rig.launch("claude", model="tiny-hybrid", timeout_s=400, script=script, through="typist.py", plan=plan)
+    assert run.code == 0, run
+    options = ["-m", "tiny-hybrid", "--script", str(rig.folder / "script.json")]
+    seen = rig.run(
+        [FT, "ls", "--json"],
+        [FT, "resume", *options, "--", "-p", SECOND],
+        [FT, "ls", "--json"],
+        [FT, "engine", "stop"],
+        timeout_s=120,
+    )["results"]
+    assert [result["code"] for result in seen] == [0] * 4, seen
+    (session,), (resumed,) = (json.loads(seen[number]["stdout"])["sessions"] for number in (0, 2))
+    first, second = session["harness"]
+    assert (first["ended_by"], second["ended_by"], session["status"]) == ("clear", "exit", "ended")
+    assert "Anew two." in seen[1]["stdout"], "it went on with the conversation that was cleared"
+    said = {path.stem: path.read_text() for path in rig.home.glob(".claude/projects/*/*.jsonl")}
+    assert ANEW not in said[first["id"]] and FIRST not in said[second["id"]]
+    assert SECOND in said[second["id"]] and SECOND not in said[first["id"]]
+    assert resumed["id"] == session["id"] and resumed["harness"][-1]["id"] == second["id"]
+    assert len(resumed["harness"]) == len(resumed["runs"]) == 2

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import random
 import re
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ pytestmark = pytest.mark.agents
 ANSWER = "All of it is read."
 SUMMARY = "<summary>\nThe parts so far were read and agree. Go on with the next part.\n</summary>"
 PROMPT = "Read the parts one after the other."
-FAKE = Path(__file__).parent / "fake_engine_ft.py"
 KIB = (16, 32, 64, 128, 256)
 RESULT = 4_000  # tokens that a session can do nothing without: one result
 WORDS = [
@@ -98,7 +95,7 @@ def test_a_window_is_filled_where_nothing_is_computed(rig: Any, agent: str, kib:
 @pytest.mark.parametrize(("agent", "kib"), REFUSED)
 def test_a_window_that_is_too_small_is_refused_with_the_arithmetic(rig: Any, agent: str, kib: int) -> None:
     window, case = kib * 1024, AGENTS[agent]
-    run = launch(rig, agent, window, [{"blocks": [{"text": ANSWER}]}], timeout_s=240, fake=False)
+    run = launch(rig, agent, window, [{"blocks": [{"text": ANSWER}]}], timeout_s=240, fake=True)
     assert (run.code, run.requests) == (5, []), run
     output, kept = window // 8, f" - {case.kept:,} kept free to compact" if case.kept else ""
     sum_ = rf"{window:,} tokens - ([\d,]+) of first prompt - {output:,} of output{kept} leave ([\d,]+) for work"
@@ -136,9 +133,7 @@ def finishes(rig: Any, agent: str, kib: int, timeout_s: float, fake: bool) -> No
 def launch(rig: Any, agent: str, window: int, turns: list[dict[str, Any]], timeout_s: float, fake: bool) -> Any:
     rig.install(agent)
     if fake:
-        rig.ft = rig.folder / "ft.sh"
-        rig.ft.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(FAKE)])} "$@"\n')
-        rig.ft.chmod(0o755)
+        rig.compute_nothing()
     rig.env["FT_KV"] = str(window)
     script = {"turns": turns, "side": "Reading", "compaction": [SUMMARY] * 40}
     args = (*AGENTS[agent].args, *AGENTS[agent].after)

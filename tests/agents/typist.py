@@ -2,7 +2,7 @@
 
     python typist.py SPEC.json
 
-SPEC: {"argv", "steps": [{"see": regex, "within_s", "again": [key, ...]} | {"type": text} | {"press": [key, ...]}], "dialogs": {regex: [key, ...]},
+SPEC: {"argv", "steps": [{"see" or "gone": regex, "within_s", "again": [key, ...]} | {"type": text} | {"press": [key, ...]}], "dialogs": {regex: [key, ...]},
 "quit": [[key, ...], ...], "folder"}. While it waits it answers each of
 `dialogs` once, when that shows, and presses the keys of `again` every few seconds: a screen may overlook the first Enter. After the steps the
 keys of `quit` are pressed, one list after the other, until the program has ended. Prints the screens; exits with the
@@ -71,11 +71,12 @@ def main() -> int:
 def _work(screen: Screen, spec: dict[str, Any]) -> int:
     dialogs = dict(spec["dialogs"])
     for step in spec["steps"]:
-        if "see" in step:
+        if "within_s" in step:
+            wanted = {kind: step[kind] for kind in ("see", "gone") if kind in step}
             if not _see(screen, step, dialogs):
-                print(f"--- did not show within {step['within_s']} s: {step['see']}\n{screen.text()}")
+                print(f"--- not within {step['within_s']} s: {wanted}\n{screen.text()}")
                 return 125
-            print(f"--- shows: {step['see']}\n{screen.text()}", flush=True)
+            print(f"--- {wanted}\n{screen.text()}", flush=True)
         elif "type" in step:
             screen.type(step["type"])
         else:
@@ -101,7 +102,7 @@ def _see(screen: Screen, step: dict[str, Any], dialogs: dict[str, list[str]]) ->
             screen.press(*dialogs.pop(pattern))
             time.sleep(SETTLE_S)
             text = screen.text()
-        if re.search(step["see"], text):
+        if re.search(step["see"], text) if "see" in step else not re.search(step["gone"], text):
             return True
         if screen.ended() is not None:
             return False

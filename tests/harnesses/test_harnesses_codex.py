@@ -35,6 +35,7 @@ def test_every_entry_point_gets_the_same_flags(make_context: MakeContext, args: 
     assert config["model_context_window"] == 131072
     assert config["model_auto_compact_token_limit"] == 111411
     assert config["check_for_update_on_startup"] is False
+    assert config["tui.show_tooltips"] is False
     key = config["model_providers.ft.env_key"]
     assert [variable.value for variable in injection.env if variable.name == key] == [make_context().token]
 
