@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from typing import IO, Any
 
 from ftagent.text import printable
 
+LEAST_COLUMN = 6  # of a table on a narrow terminal, in characters
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -71,11 +73,39 @@ class Progress:
             self.stream.flush()
 
 
-def table(rows: list[list[str]], gap: int = 2) -> str:
-    """Left-aligned columns without trailing blanks; the first row is the head."""
+def table(rows: list[list[str]], gap: int = 2, whole: bool = False) -> str:
+    """Left-aligned columns without trailing blanks; the first row is the head.
+
+    On a terminal that is too narrow the widest columns are cut, and then the last ones left out, unless `whole`: lines that
+    wrap are no table. What goes to a file or a program is always whole.
+    """
     if not rows:
         return ""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    if not whole and sys.stdout.isatty():
+        widths = _fitted(widths, gap, shutil.get_terminal_size((80, 24)).columns)
     return "\n".join(
-        (" " * gap).join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        (" " * gap).join(_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+        for row in rows
     )
+
+
+def _fitted(widths: list[int], gap: int, room: int) -> list[int]:
+    widths = list(widths)
+    while len(widths) > 1 and sum(min(width, LEAST_COLUMN) + gap for width in widths) - gap > room:
+        widths.pop()
+    while (over := sum(width + gap for width in widths) - gap - room) > 0 and max(widths) > LEAST_COLUMN:
+        widest = max(widths)
+        next_widest = max((width for width in widths if width < widest), default=LEAST_COLUMN)
+        at = widths.index(widest)
+        widths[at] = max(LEAST_COLUMN, min(widest - 1, max(next_widest, widest - over)))
+    return widths
+
+
+def _cut(cell: str, width: int) -> str:
+    """Of a path the end tells more than the middle."""
+    if len(cell) <= width:
+        return cell
+    kept = width - 1
+    tail = kept * 2 // 3 if "/" in cell else 0
+    return cell[: kept - tail] + "…" + (cell[-tail:] if tail else "")

@@ -171,8 +171,8 @@ class Forecast:
         )
 
     def error(self) -> dict[str, Any]:
-        """How far predictions were off: the p90 of |predicted - actual| / actual, None before the first."""
-        made = quantile([(e, 1.0) for e in self._errors], 0.9)
+        """How far predictions were off: the p90 of |predicted - actual| / actual, None while too few were checked."""
+        made = quantile([(e, 1.0) for e in self._errors], 0.9) if len(self._errors) >= LEAST else None
         return {
             "p90_error": None if made is None else round(made, 4),
             "checked": len(self._errors),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,9 +83,7 @@ def _items(context: Context, keep_models: bool) -> list[dict[str, Any]]:
                 {"kind": f"file of {entries[-1].owner}", "path": str(path), "bytes": None, "action": "restore"}
             )
     for kind, root in _roots(context).items():
-        if root.is_symlink() or not root.is_dir():
-            continue
-        for path in sorted(root.iterdir()):
+        for path in _ours(context, root):
             keep = keep_models and path == context.paths.models
             action = "keep" if keep else "remove"
             items.append({"kind": kind, "path": str(path), "bytes": _size(path), "action": action})
@@ -96,6 +95,25 @@ def _items(context: Context, keep_models: bool) -> list[dict[str, Any]]:
     if elsewhere != context.paths.models and elsewhere.is_dir():
         items.append({"kind": "models", "path": str(elsewhere), "bytes": _size(elsewhere), "action": "keep"})
     return items
+
+
+def _ours(context: Context, root: Path) -> list[Path]:
+    """What in one of our folders is to go. The runtime folder may be one that ft of other homes, or of nobody we know, uses too:
+    there leases of our own sessions are ours, and everything where no others are."""
+    if root.is_symlink() or not root.is_dir() or root.stat().st_uid != os.getuid():
+        return []
+    entries = sorted(path for path in root.iterdir() if path.lstat().st_uid == os.getuid())
+    if root != context.paths.runtime or context.env.get("FT_HOME"):
+        return entries
+    from ftagent.session.records import all_sessions
+
+    known = {session.id for session in all_sessions(context.paths)}
+    leases = sorted(context.paths.leases.glob("s-*.json"))
+    own = [lease for lease in leases if lease.stem in known]
+    if len(own) < len(leases):
+        return own
+    others = (folder for folder in _roots(context).values() if folder != root)
+    return entries if any(folder.is_dir() for folder in others) else []
 
 
 def _beside_projects(context: Context, entries: Sequence[Entry]) -> list[dict[str, Any]]:

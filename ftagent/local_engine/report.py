@@ -88,6 +88,12 @@ def _forecast(client: EngineClient) -> dict[str, Any] | None:
     return {name: answer.get(name) for name in ("p90_error", "checked", "samples")}
 
 
+def _judged(p90_error: float | None, checked: int) -> str:
+    if p90_error is None:
+        return f"TTFT forecasts: no data yet (n={checked})"
+    return f"TTFT forecasts off by {p90_error:.0%} at most in 9 of 10 (n={checked})"
+
+
 def exit_code(report: dict[str, Any]) -> int:
     """0 for an engine that serves or will, 3 where none runs, 5 where it has crashed."""
     if report["state"] == "stopped":
@@ -117,8 +123,8 @@ def describe(report: dict[str, Any]) -> str:
     if report["stops_in_s"] is not None:
         parts.append(f"ends without use in {max(1, round(report['stops_in_s'] / 60))} min")
     judged = report["forecast"]
-    if judged and judged["p90_error"] is not None:
-        parts.append(f"TTFT forecasts off by {judged['p90_error']:.0%} at most in 9 of 10 (n={judged['checked']})")
+    if judged:
+        parts.append(_judged(judged["p90_error"], judged["checked"]))
     if report["message"]:
         parts.append(f"{report['message']} {report['hint']}")
     if report["warning"]:

@@ -51,6 +51,6 @@ def render(sessions: Sequence[Session], live: Live, whole: bool = False) -> str:
                 _cell(session.field("project", "branch")),
             ]
         )
-    return table(
-        rows if whole else [[cell if len(cell) <= CELL else cell[: CELL - 1] + "…" for cell in row] for row in rows]
-    )
+    if not whole:
+        rows = [[cell if len(cell) <= CELL else cell[: CELL - 1] + "…" for cell in row] for row in rows]
+    return table(rows, whole=whole)

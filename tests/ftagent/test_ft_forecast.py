@@ -118,3 +118,16 @@ def test_a_running_engine_knows_best(paths: Paths) -> None:
     assert engine.asked == ["/v1/engine/forecast?new=12000&cached=0", "/v1/engine/forecast?new=512&cached=11488"]
     made = before_launch(paths, MODEL, 12_000, 300.0, Answers(None))  # type: ignore[arg-type]
     assert made.ttft_cold_s == pytest.approx(12.0, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "error, checked, said", [(None, 2, "no data yet (n=2)"), (0.12, 9, "12% at most in 9 of 10 (n=9)")]
+)
+def test_few_forecasts_are_not_judged(error: float | None, checked: int, said: str) -> None:
+    from ftagent.local_engine.report import describe
+
+    report = dict.fromkeys(
+        ("phase", "model", "url", "pid", "window_tokens", "stops_in_s", "message", "warning", "fault")
+    )
+    judged = {"p90_error": error, "checked": checked, "samples": checked}
+    assert said in describe({**report, "state": "ready", "forecast": judged})

@@ -115,3 +115,26 @@ def test_all_that_was_written_is_listed_and_removed(sandbox: Any, models_dir: Pa
         and path.name not in (".config", ".local", ".cache", "state", "share")
     ]
     assert left == []
+
+
+@pytest.mark.parametrize("other", ["a lease", "nothing of ours"])
+def test_what_another_home_keeps_in_the_runtime_folder_is_not_ours(sandbox: Any, other: str) -> None:
+    """One user may have several homes, and they all have one folder for what runs."""
+    run = sandbox.root / "run"
+    leases = run / "ft" / "leases"
+    leases.mkdir(parents=True, mode=0o700)
+    sandbox.env["XDG_RUNTIME_DIR"] = str(run)
+    del sandbox.env["FT_HOME"]
+    (run / "ft" / "start.lock").touch()
+    session = sandbox.home / ".local" / "state" / "ft" / "sessions" / "s-aaaaaaaaaa"
+    listed: set[str] = set()
+    if other == "a lease":
+        session.mkdir(parents=True)
+        (leases / "s-bbbbbbbbbb.json").touch()
+        (leases / "s-aaaaaaaaaa.json").touch()
+        listed = {str(session.parent), str(leases / "s-aaaaaaaaaa.json")}
+    items = json.loads(sandbox.run("uninstall", "--dry-run", "--json").stdout)["items"]
+    assert {item["path"] for item in items} == listed
+    assert sandbox.run("uninstall", "--yes").returncode == 0
+    assert (run / "ft" / "start.lock").exists() and not session.exists()
+    assert (leases / "s-bbbbbbbbbb.json").exists() == (other == "a lease")

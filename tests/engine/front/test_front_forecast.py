@@ -123,7 +123,8 @@ def test_a_request_that_shared_the_machine_teaches_only_when_no_other_did() -> N
 def test_errors_are_judged_against_what_happened() -> None:
     made = Forecast(None, MODEL)
     assert made.error() == {"p90_error": None, "checked": 0, "samples": 0}
-    for off in (0.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.9):
+    for checked, off in enumerate((0.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.9)):
+        assert (made.error()["p90_error"] is None) == (checked < LEAST)
         made.observe(record(seconds=0.5, predicted_ttft_s=1.0 + off))
     assert made.error() == {"p90_error": 0.2, "checked": 10, "samples": 10}
     made.observe(record(seconds=0.5, ttft_s=None, predicted_ttft_s=1.0))  # it hung up before the first token
