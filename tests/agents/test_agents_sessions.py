@@ -76,6 +76,7 @@ def script(project: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("agent", ["qwen", "hermes"])
 def test_a_window_that_is_too_small_is_refused(rig: Any, agent: str) -> None:
     rig.install(agent)
+    rig.compute_nothing()
     run = rig.launch(agent, *CASES[agent].args, model="tiny-hybrid", timeout_s=60, options=("--ctx", "48k"))
     assert run.code == 5 and "needs a window of 64,000 tokens" in run.stderr, run
     assert run.requests == []

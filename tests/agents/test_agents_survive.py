@@ -68,16 +68,18 @@ def test_a_reboot_and_a_kill_in_the_middle(rig: Any) -> None:
 
 def test_a_worktree_is_worked_in_lost_and_made_again(rig: Any) -> None:
     rig.install("pi")
+    rig.compute_nothing()
+    ft = str(rig.ft)
     place = rig.project.with_name("project.worktrees") / "fix"
     options = scripted(
         rig, shell("pwd > where; git branch --show-current >> where"), text("Answer one."), text("Answer two.")
     )
     seen = rig.run(
-        [FT, "launch", "pi", "--worktree", "fix", *options, "--", "-p", FIRST],
+        [ft, "launch", "pi", "--worktree", "fix", *options, "--", "-p", FIRST],
         ["cat", str(place / "where")],
         ["git", "worktree", "remove", "--force", str(place)],
-        [FT, "resume", *options, "--", "-p", SECOND],
-        [FT, "resume", "--worktree", *options, "--", "-p", SECOND],
+        [ft, "resume", *options, "--", "-p", SECOND],
+        [ft, "resume", "--worktree", *options, "--", "-p", SECOND],
         LS, STOP,
         timeout_s=120,
     )["results"]  # fmt: skip

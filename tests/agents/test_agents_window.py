@@ -68,7 +68,7 @@ AGENTS = {
 EVERY = [(agent, kib) for agent in AGENTS for kib in KIB]
 SERVED = [(agent, kib) for agent, kib in EVERY if AGENTS[agent].left(kib * 1024) >= RESULT]
 REFUSED = [case for case in EVERY if case not in SERVED]
-QUICK = {("claude", 64), ("codex", 16), ("opencode", 16)}
+QUICK = {("codex", 16), ("opencode", 16)}
 QUICK_FAKE = {("claude", 256), ("codex", 256), ("opencode", 256)}
 
 
