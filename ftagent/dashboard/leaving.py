@@ -8,9 +8,11 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
+from shutil import which
 
 Work = Callable[[], Awaitable[None]]
 PREVIEW_S = 20.0
+NOT_THERE = 127
 
 
 def child(command: Sequence[str]) -> Work:
@@ -25,11 +27,14 @@ def child(command: Sequence[str]) -> Work:
 
 
 def page(text: str) -> Work:
-    """Shows it in FT_PAGER, PAGER, or less."""
+    """Shows it in FT_PAGER, PAGER, less or more; where there is none, on the terminal itself."""
 
     async def work() -> None:
-        command = shlex.split(os.environ.get("FT_PAGER") or os.environ.get("PAGER") or "less -RX")
-        await _foreground(command, text)
+        chosen = os.environ.get("FT_PAGER") or os.environ.get("PAGER")
+        command = shlex.split(chosen) if chosen else next((c for c in (["less", "-RX"], ["more"]) if which(c[0])), [])
+        if not command or await _foreground(command, text) == NOT_THERE:
+            print(text)
+            await asyncio.to_thread(_enter)
 
     return work
 
@@ -42,7 +47,7 @@ async def _foreground(command: Sequence[str], text: str | None) -> int:
         return await asyncio.to_thread(_wait, process, text)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}")
-        return 127
+        return NOT_THERE
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ftagent.dashboard.keys import Key
-from ftagent.dashboard.model import Frame, InFlight, Session
+from ftagent.dashboard.model import Frame, InFlight, Part, Session
 from ftagent.dashboard.screens.chrome import stale
 from ftagent.dashboard.screens.flight import turn_pane
 from ftagent.dashboard.screens.panes import (
@@ -20,7 +20,7 @@ from ftagent.dashboard.screens.panes import (
     totals_pane,
 )
 from ftagent.dashboard.screens.sessions import detail, session_table
-from ftagent.dashboard.screens.view import Effect, Explain, Room, Run, Type, View
+from ftagent.dashboard.screens.view import Effect, Explain, Go, Room, Run, Type, View
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, beside, clean, fill, line
 from ftagent.dashboard.widgets.tables import window
@@ -40,6 +40,7 @@ DETAIL_KEYS = (
     Key("D", "D", "delete our record of it", "view.delete", acting=True),
 )
 
+PANES: dict[int, Part] = {1: "turns", 2: "memory", 3: "experts", 4: "anchors"}
 DETAIL_HINTS = (
     ("r", "resume"),
     ("f", "fork"),
@@ -198,7 +199,9 @@ class Overview(View):
     # what keys do
 
     def enter(self, frame: Frame) -> Effect:
-        """In the events pane the explanation of the newest break, else the session in full."""
+        """A pane opens its screen, that of the events the explanation of the newest break; else the session in full."""
+        if self.pane in PANES:
+            return Go(PANES[self.pane])
         if self.pane == 5:
             broken = next((e.request for e in reversed(frame.events) if e.level == "warn" and e.request), None)
             return Explain(broken) if broken else None

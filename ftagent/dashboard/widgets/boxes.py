@@ -9,12 +9,13 @@ from ftagent.dashboard.widgets.cells import Line, Span, cut, fit_line, width
 
 
 def box(title: str, lines: Sequence[Line], cells: int, rows: int, glyphs: Glyphs, note: str = "", focus: bool = False) -> list[Line]:  # fmt: skip
-    """`rows` lines of `cells`, edges included; `note` stands at the right of the upper edge."""
+    """`rows` lines of `cells`, edges included; `note` stands at the right of the upper edge. A box in `focus` is marked by a sign."""
     if cells < 4 or rows < 2:
         return [(Span(" " * cells),)] * rows
     role = "accent" if focus else "border"
     left, right, low_left, low_right = tuple(glyphs.corners)
-    title = f" {cut(title, cells - 6)} " if title else ""
+    mark = f"{glyphs.pointer} " if focus else ""
+    title = f" {mark}{cut(title, cells - 6 - len(mark))} " if title else ""
     note = f" {note} " if note and width(title) + width(note) + 8 <= cells else ""
     middle = glyphs.across * (cells - 4 - width(title) - width(note))
     top = (
