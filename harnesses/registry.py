@@ -31,6 +31,15 @@ def declared() -> list[str]:
     return sorted(own - set(names()))
 
 
+def program_of(name: str) -> str | None:
+    """What starts the client without a launcher that is called `name`, or has a program of that name; None when there is none."""
+    for folder in declared():
+        programs = read_declaration(ROOT / folder).get("launch", {}).get("executables", ())
+        if name.replace("-", "_") == folder or name in programs:
+            return str(programs[0]) if programs else folder
+    return None
+
+
 def load(name: str) -> Harness:
     """The folder called `name`. Raises KeyError when there is none, ValueError when its declaration cannot be parsed."""
     if name.isidentifier() and (ROOT / name / "adapter.py").is_file():

@@ -19,8 +19,9 @@ def load(name: str) -> Harness:
     try:
         return registry.load(name)
     except KeyError:
-        if name in registry.declared():
-            hint = f"ft launch run -- {name.replace('_', '-')} [arguments]"
+        program = registry.program_of(name)
+        if program is not None:
+            hint = f"ft launch run -- {program} [arguments]"
             raise UsageError(f"{name} has no launcher of its own.", hint, code="FT-E0202 unknown-agent") from None
         near = get_close_matches(name, names(), n=1, cutoff=0.5)
         hint = f"Did you mean: ft launch {near[0]}" if near else "Known agents: " + ", ".join(names())

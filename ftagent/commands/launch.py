@@ -43,6 +43,7 @@ examples:
   ft launch codex -- exec "fix the test"      what follows -- goes to the agent
   ft launch claude -c                         go on with the newest session of this project
   ft launch pi --dry-run                      show what would happen, change nothing
+  ft launch run -- mini -t "fix the test"     mini-swe-agent; aider, sweagent, cline, roo and dsh are started in this way too
   ft launch run -- my-agent "fix the test"    any other client of the OpenAI or Anthropic APIs
 """
 
@@ -106,7 +107,8 @@ def _run(args: argparse.Namespace, context: Context, until_recorded: contextlib.
     starting.make_worktree(start, context)
     if not (args.no_exec or args.print_env) and harness.adapter.executables:
         executable = found.require(harness.adapter.title, harness.adapter.install_hint)
-        version = probe_version(executable, harness.adapter.version_args, plan.environment, context.paths)
+        unmade = None if start.id else session.state_dir
+        version = probe_version(executable, harness.adapter.version_args, plan.environment, context.paths, unmade)
         request = replace(request, version=version)
 
     from ftagent.launch.perform import Origin, prepare, run_prepared

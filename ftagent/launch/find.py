@@ -116,22 +116,30 @@ def cached_version(path: Path | None, paths: Paths) -> str | None:
     return str(entry["version"]) if isinstance(entry, dict) and entry.get("stamp") == stamp else None
 
 
-def probe_version(path: Path, arguments: Sequence[str], env: Mapping[str, str], paths: Paths) -> str | None:
-    """The cached version, else the program's own answer, which is cached. None when it does not tell in time."""
+def probe_version(
+    path: Path, arguments: Sequence[str], env: Mapping[str, str], paths: Paths, unmade: Path | None = None
+) -> str | None:
+    """The cached version, else the program's own answer, which is cached. None when it does not tell in time.
+
+    `unmade`: a folder that `env` names and that stays unmade, though several agents make theirs at any start.
+    """
     known = cached_version(path, paths)
     if known is not None or not arguments:
         return known
+    import tempfile
+
     try:
-        answer = subprocess.run(
-            [str(path), *arguments],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PROBE_LIMIT_S,
-            check=False,
-        )
+        with tempfile.TemporaryDirectory(prefix="ft-") as place:
+            answer = subprocess.run(
+                [str(path), *arguments],
+                env={name: value.replace(str(unmade), place) if unmade else value for name, value in env.items()},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=PROBE_LIMIT_S,
+                check=False,
+            )
     except (OSError, subprocess.TimeoutExpired):
         return None
     version = version_in(answer.stdout or answer.stderr)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from pathlib import Path
 
 from ftagent.launch.plan import MASK, Plan
+from ftagent.launch.shell import command_line
 from ftagent.output import Style
 from ftagent.paths import short
 
@@ -27,7 +27,7 @@ def render(plan: Plan, width: int, style: Style, verbose: bool = False) -> str:
     lines.append("")
     lines += _field("session", _session(plan, home), width)
     lines += _field("engine", _engine(plan, home), width)
-    lines += _field("command", shlex.join(plan.masked(short(word, home)) for word in plan.argv), width)
+    lines += _field("command", command_line(map(plan.masked, plan.argv), home), width)
     lines += _field("cwd", short(plan.session.cwd, home), width)
     lines += ["", *_settings(plan, width, style, verbose)]
     removed = ", ".join(plan.removed_variables) or "nothing that looks like a credential"
@@ -65,7 +65,7 @@ def _engine(plan: Plan, home: Path) -> str:
     if engine.running:
         return f"running at {engine.url}, window {plan.window_tokens:,} tokens"
     pull = f"would make the model {engine.model} here first, then " if engine.needs_pull else "would "
-    start = shlex.join(short(word, home) for word in engine.command)
+    start = command_line(engine.command, home)
     state = f"not running; {pull}start: {start}" if engine.command else "not running, and --no-start keeps it so"
     return f"{state}   window {plan.window_tokens:,} tokens (predicted)"
 

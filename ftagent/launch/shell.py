@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from ftagent.launch.plan import Plan
+from ftagent.paths import short
 
 SHELLS = ("sh", "fish", "json")
 
@@ -30,6 +32,17 @@ def render_variables(values: Mapping[str, str], removed: Sequence[str], shell: s
     if shell == "fish":
         return [f"set -gx {n} {_fish(v)}" for n, v in values.items()] + [f"set -e {n}" for n in removed]
     return [f"export {n}={shlex.quote(v)}" for n, v in values.items()] + [f"unset {n}" for n in removed]
+
+
+def command_line(words: Iterable[str], home: Path) -> str:
+    """For people who paste it: quoted where a shell needs it, with a `~` for the home folder that the shell expands."""
+    return " ".join(_word(word, short(word, home)) for word in words)
+
+
+def _word(word: str, shortened: str) -> str:
+    if shortened in (word, "~"):
+        return shlex.quote(word) if shortened == word else "~"
+    return "~/" + (shlex.quote(shortened[2:]) if shortened[2:] else "")
 
 
 def _fish(value: str) -> str:

@@ -13,9 +13,11 @@ from typing import Any
 
 from harnesses import flags
 from harnesses.claude.data import LAUNCH, RESUMES
-from harnesses.contract import EnvVar, HarnessError, LaunchContext, OutOfReach, PlannedFile, Warning_
+from harnesses.contract import EnvVar, HarnessError, LaunchContext, PlannedFile, Warning_
 from harnesses.findings import parse_object
+from harnesses.private import PrivateFolder
 
+STATE = ".claude.json"
 COPIED = ("CLAUDE.md", "keybindings.json")
 
 
@@ -30,18 +32,12 @@ def folder(context: LaunchContext) -> Path:
 
 
 def reads(context: LaunchContext) -> list[Path]:
-    return [_state(_own(context)), _user_state(context), *(user_folder(context) / name for name in COPIED)]
+    return [*_folder(context).reads(), _user_state(context)]
 
 
 def is_wanted(context: LaunchContext) -> bool:
     """Raises HarnessError for a sealed launch of a conversation that lies in the user's own folder."""
-    if str(_state(_own(context))) in context.files:
-        return True
-    if context.resume is not None:
-        if context.sealed:
-            raise OutOfReach
-        return False
-    return context.sealed or _would_be_asked(context)
+    return _folder(context).is_wanted(context, _would_be_asked(context))
 
 
 def variables(context: LaunchContext) -> list[EnvVar]:
@@ -53,19 +49,13 @@ def variables(context: LaunchContext) -> list[EnvVar]:
 
 def files(context: LaunchContext) -> list[PlannedFile]:
     """What the folder begins with. Later it is Claude Code's own: nothing of it is written twice."""
-    own, user = _own(context), user_folder(context)
-    if not is_wanted(context) or str(_state(own)) in context.files:
+    if not _folder(context).begins(context, _would_be_asked(context)):
         return []
     settings = _user_settings(context, LAUNCH.raw["left_out"])
-    planned = [PlannedFile(_state(own), _text(_first_state(context)), "set up, so that no question comes first")]
+    texts = {STATE: (_text(_first_state(context)), "set up, so that no question comes first")}
     if settings:
-        planned.append(PlannedFile(own / "settings.json", _text(settings), "your settings without providers and keys"))
-    planned += [
-        PlannedFile(own / name, context.files[str(user / name)], "as in your own folder")
-        for name in COPIED
-        if context.files.get(str(user / name))
-    ]
-    return planned
+        texts["settings.json"] = (_text(settings), "your settings without providers and keys")
+    return _folder(context).files(context, texts)
 
 
 def warnings(context: LaunchContext) -> list[Warning_]:
@@ -112,17 +102,17 @@ def _user_settings(context: LaunchContext, left_out: Sequence[str]) -> dict[str,
     return {key: value for key, value in settings.items() if key not in left_out}
 
 
+def _folder(context: LaunchContext) -> PrivateFolder:
+    return PrivateFolder(_own(context), user_folder(context), STATE, COPIED)
+
+
 def _own(context: LaunchContext) -> Path:
     return context.state_dir / "claude"
 
 
-def _state(folder: Path) -> Path:
-    return folder / ".claude.json"
-
-
 def _user_state(context: LaunchContext) -> Path:
     given = context.env.get("CLAUDE_CONFIG_DIR")
-    return _state(Path(given).expanduser() if given else context.home)
+    return (Path(given).expanduser() if given else context.home) / STATE
 
 
 def _text(value: dict[str, Any]) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from harnesses.contract import EnvVar, LaunchContext, OutOfReach, PlannedFile
+from harnesses.contract import EnvVar, LaunchContext, PlannedFile
+from harnesses.private import PrivateFolder
 
+CONFIG = "config.toml"
 COPIED = ("AGENTS.md", "AGENTS.override.md")
 
 
@@ -21,44 +23,28 @@ def user_home(context: LaunchContext) -> Path:
 
 def home(context: LaunchContext) -> Path:
     """Where Codex keeps the state of this launch."""
-    return _own(context) if is_wanted(context) else user_home(context)
+    return _folder(context).place(context)
 
 
 def reads(context: LaunchContext) -> list[Path]:
-    return [_own(context) / "config.toml", *(user_home(context) / name for name in COPIED)]
-
-
-def is_wanted(context: LaunchContext) -> bool:
-    """Raises HarnessError for a sealed launch of a conversation that lies in the user's own folder."""
-    if _began_here(context):
-        return True
-    if context.sealed and context.resume is not None:
-        raise OutOfReach
-    return context.sealed
+    return _folder(context).reads()
 
 
 def variables(context: LaunchContext) -> list[EnvVar]:
-    if not is_wanted(context):
+    folder = _folder(context)
+    if not folder.is_wanted(context):
         return []
-    return [
-        EnvVar("CODEX_HOME", str(_own(context)), "a folder of this session: your logins and history stay out of it")
-    ]
+    why = "a folder of this session: your logins and history stay out of it"
+    return [EnvVar("CODEX_HOME", str(folder.own), why)]
 
 
 def files(context: LaunchContext, kept_settings: Sequence[str]) -> list[PlannedFile]:
     """What the folder begins with. Later it is Codex' own: nothing of it is written twice."""
-    own, user = _own(context), user_home(context)
-    if not is_wanted(context) or _began_here(context):
+    folder = _folder(context)
+    if not folder.begins(context):
         return []
-    config = _kept(context.files.get(str(user / "config.toml"), ""), kept_settings)
-    return [
-        PlannedFile(own / "config.toml", config, "your settings without providers, servers and keys"),
-        *(
-            PlannedFile(own / name, context.files[str(user / name)], "as in your own folder")
-            for name in COPIED
-            if context.files.get(str(user / name))
-        ),
-    ]
+    config = _kept(context.files.get(str(folder.user / CONFIG), ""), kept_settings)
+    return folder.files(context, {CONFIG: (config, "your settings without providers, servers and keys")})
 
 
 def _kept(text: str, kept_settings: Sequence[str]) -> str:
@@ -71,9 +57,5 @@ def _kept(text: str, kept_settings: Sequence[str]) -> str:
     return tomlkit.dumps(document)
 
 
-def _began_here(context: LaunchContext) -> bool:
-    return str(_own(context) / "config.toml") in context.files
-
-
-def _own(context: LaunchContext) -> Path:
-    return context.state_dir / "codex"
+def _folder(context: LaunchContext) -> PrivateFolder:
+    return PrivateFolder(context.state_dir / "codex", user_home(context), CONFIG, COPIED)

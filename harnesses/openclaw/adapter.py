@@ -64,7 +64,7 @@ class OpenClawAdapter:
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
-        return context.state_dir / "openclaw" / "agents" / "main" / "sessions" / f"{harness_id}.jsonl"
+        return context.state_dir / "openclaw" / "agents" / "main" / "agent" / "openclaw-agent.sqlite"
 
 
 def _arguments(context: LaunchContext) -> list[str]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import json5
-
 from harnesses import flags
 from harnesses.contract import EnvVar, HarnessError, Injection, LaunchContext, Warning_
 from harnesses.findings import managed, place
+from harnesses.jsonc import parse_object
 from harnesses.launchdata import check_window, environment, fill, read_launch, values
+from harnesses.opencode import private
 
 LAUNCH = read_launch(Path(__file__).parent)
 PROVIDER = "ft"
@@ -31,11 +31,7 @@ class OpenCodeAdapter:
     version_args: Sequence[str] = ("--version",)
 
     def reads(self, context: LaunchContext) -> list[Path]:
-        base = Path(context.env.get("XDG_CONFIG_HOME") or context.home / ".config") / "opencode"
-        given = [Path(context.env["OPENCODE_CONFIG"])] if context.env.get("OPENCODE_CONFIG") else []
-        folders = [context.cwd, context.cwd / ".opencode", base]
-        names = ("opencode.json", "opencode.jsonc")
-        return [*(f / n for f in MANAGED for n in names), *given, *(f / n for f in folders for n in names)]
+        return list(dict.fromkeys([*_configs(context), *private.reads(context)]))
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
@@ -47,8 +43,11 @@ class OpenCodeAdapter:
             "disabled_providers": [],
             "provider": {PROVIDER: _provider(context)},
         }
-        if context.edit_hints:
-            config["plugin"] = [PLUGIN.as_uri()]  # beside the user's own plugins: OpenCode joins these lists
+        plugins = [PLUGIN] if context.edit_hints else []
+        if private.is_wanted(context):
+            plugins.append(private.PLUGIN)
+        if plugins:  # beside the user's own: OpenCode joins these lists
+            config["plugin"] = [plugin.as_uri() for plugin in plugins]
         content = EnvVar(
             name="OPENCODE_CONFIG_CONTENT",
             value=json.dumps(config),
@@ -58,7 +57,8 @@ class OpenCodeAdapter:
         )
         return Injection(
             argv=_arguments(context),
-            env=[content, *environment(LAUNCH, context)],
+            env=[content, *environment(LAUNCH, context), *private.variables(context)],
+            files=private.files(context, LAUNCH.raw["private_settings"], LAUNCH.raw["private_agent_settings"]),
             warnings=[*check_window(LAUNCH, context), *_overridden(context)],
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
@@ -67,7 +67,15 @@ class OpenCodeAdapter:
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
-        return None
+        return private.database(context)
+
+
+def _configs(context: LaunchContext) -> list[Path]:
+    """Strongest first."""
+    given = [Path(context.env["OPENCODE_CONFIG"])] if context.env.get("OPENCODE_CONFIG") else []
+    folders = [context.cwd, context.cwd / ".opencode", private.config_folder(context)]
+    names = private.CONFIGS
+    return [*(f / n for f in MANAGED for n in names), *given, *(f / n for f in folders for n in names)]
 
 
 def _arguments(context: LaunchContext) -> list[str]:
@@ -137,28 +145,24 @@ def _refuse_other_model(context: LaunchContext) -> None:
 def _compaction(context: LaunchContext) -> dict[str, Any]:
     """What the user's and the project's files say of pruning and compaction, strongest first as `reads` lists them."""
     merged: dict[str, Any] = {}
-    for text in context.files.values():
-        section = json5.loads(text).get("compaction")
+    for config in _found(context).values():
+        section = config.get("compaction")
         if isinstance(section, dict):
             merged = {**section, **merged}
     return {"compaction": merged} if merged else {}
 
 
+def _found(context: LaunchContext) -> dict[Path, dict[str, Any]]:
+    """The configuration files that are there. Raises HarnessError (code 4) for one that cannot be parsed."""
+    there = [path for path in _configs(context) if str(path) in context.files]
+    return {path: parse_object(path, context.files[str(path)]) for path in there}
+
+
 def _overridden(context: LaunchContext) -> list[Warning_]:
-    """Names what the files say that has no effect now. Raises HarnessError (code 4) for a file that cannot be parsed."""
+    """Names what the files say that has no effect now."""
     warnings = []
-    for name, text in context.files.items():
-        path = Path(name)
-        try:
-            config = json5.loads(text)
-        except ValueError as error:
-            raise HarnessError(
-                f"{name}: not JSON: {error}", "Correct the file: OpenCode would not start with it.", code=4
-            ) from error
-        if not isinstance(config, dict):
-            raise HarnessError(
-                f"{name}: holds no JSON object.", "Correct the file: OpenCode would not start with it.", code=4
-            )
+    for path, config in _found(context).items():
+        text = context.files[str(path)]
         if path.parent in MANAGED:
             warnings += [managed(path, text, key, context) for key in REDIRECTING if key in config]
             continue

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-import json5
-
 from harnesses import flags
 from harnesses.contract import HarnessError, Injection, LaunchContext, PlannedFile, Warning_
 from harnesses.findings import place
+from harnesses.jsonc import parse_object
 from harnesses.launchdata import check_window, environment, read_launch
+from harnesses.qwen import private
 
 LAUNCH = read_launch(Path(__file__).parent)
 REDIRECTING: Sequence[str] = LAUNCH.raw["redirecting_settings"]
+OTHER_MODELS = ("advisorModel", "compactionModel", "imageModel", "modelFallbacks", "visionModel", "voiceModel")
 RESUMES = ("--resume", "-r", "--continue", "-c", "--session-id")
 
 
@@ -28,8 +30,7 @@ class QwenAdapter:
     version_args: Sequence[str] = ("--version",)
 
     def reads(self, context: LaunchContext) -> list[Path]:
-        folders = [_user_folder(context), context.cwd / ".qwen"]
-        return [folder / "settings.json" for folder in folders]
+        return [*_settings_files(context), *private.reads(context)]
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
@@ -45,14 +46,16 @@ class QwenAdapter:
             elif not flags.has(context.args, *RESUMES):
                 ids = [str(uuid5(NAMESPACE_URL, f"ft:{context.session_id}"))]
                 argv = ["--session-id", *ids, *argv]
+        variables = environment(LAUNCH, context)
         return Injection(
             argv=argv,
-            env=environment(LAUNCH, context),
+            env=[*variables, *private.variables(context, {variable.name for variable in variables})],
             files=[
                 PlannedFile(
                     own / "settings.json", _text(_settings(context)), "above your own and the project's settings"
                 ),
                 PlannedFile(own / "defaults.json", _text(_defaults()), "below your own and the project's settings"),
+                *private.files(context, LAUNCH.raw["private_settings"]),
             ],
             warnings=[*check_window(LAUNCH, context), *_overridden(context)],
             watchdog_s=float(context.silence_limit_s),
@@ -61,7 +64,13 @@ class QwenAdapter:
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
-        return None
+        found = private.folder(context).glob(f"projects/*/chats/{glob.escape(harness_id)}.jsonl")
+        return next(iter(sorted(found)), None)
+
+
+def _settings_files(context: LaunchContext) -> list[Path]:
+    """The user's and the project's."""
+    return [folder / private.SETTINGS for folder in (private.user_folder(context), context.cwd / ".qwen")]
 
 
 def _settings(context: LaunchContext) -> dict[str, Any]:
@@ -78,8 +87,7 @@ def _settings(context: LaunchContext) -> dict[str, Any]:
         "model": {"name": context.model, "generationConfig": _generation(context)},
         "modelProviders": {"openai": [model]},
         "fastModel": context.model,
-        "compactionModel": "",
-        "visionModel": "",
+        **dict.fromkeys(OTHER_MODELS, ""),  # none of its own: the served one
         "proxy": "",
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
@@ -103,27 +111,18 @@ def _defaults() -> dict[str, Any]:
 def _overridden(context: LaunchContext) -> list[Warning_]:
     """Names settings that have no effect now. Raises HarnessError (code 4) for a file that cannot be parsed."""
     warnings = []
-    for name, text in context.files.items():
-        try:
-            settings = json5.loads(text)
-        except ValueError as error:
-            raise HarnessError(f"{name}: not JSON: {error}", "Correct the file, then launch again.", code=4) from error
-        if not isinstance(settings, dict):
-            raise HarnessError(f"{name}: holds no JSON object.", "Correct the file, then launch again.", code=4)
+    for path in [path for path in _settings_files(context) if str(path) in context.files]:
+        text = context.files[str(path)]
+        settings = parse_object(path, text)
         warnings += [
             Warning_(
                 "FT-W0110 setting-overridden",
-                f"{place(Path(name), text, key, context.home)} sets {key}; it has no effect in this launch.",
+                f"{place(path, text, key, context.home)} sets {key}; it has no effect in this launch.",
             )
             for key in REDIRECTING
             if settings.get(key)
         ]
     return warnings
-
-
-def _user_folder(context: LaunchContext) -> Path:
-    given = context.env.get("QWEN_HOME")
-    return Path(given).expanduser() if given else context.home / ".qwen"
 
 
 def _text(value: dict[str, Any]) -> str:

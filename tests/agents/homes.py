@@ -295,7 +295,7 @@ CHANNELS: dict[str, dict[str, Hostile]] = {
         "switches": SWITCHED,
         "logins": Hostile({".qwen/oauth_creds.json": {"access_token": "sk-real", "expiry_date": 4102444800000}}),
         "fallbacks": Hostile(
-            {".qwen/settings.json": {**QWEN, "fastModel": "paid", "visionModel": "paid", "fallbackModels": ["paid"]}}
+            {".qwen/settings.json": {**QWEN, "fastModel": "paid", "visionModel": "paid", "modelFallbacks": "paid"}}
         ),
         "proxies": Hostile({"project/.qwen/settings.json": {**QWEN, "proxy": PROXY}}, PROXIES),
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,13 @@ pytestmark = pytest.mark.agents
 
 FT = str(BIN / "ft")
 SCRIPT = {"turns": [{"blocks": [{"text": ANSWER}]}] * 4, "side": "A title"}
-FOLDERS = {"claude": ".claude", "codex": ".codex"}
+STORES = {  # of conversations, below the session's folder
+    "claude": "claude/**/*.jsonl",
+    "codex": "codex/**/*.jsonl",
+    "opencode": "opencode/data/opencode/opencode.db",
+    "qwen": "qwen/home/**/*.jsonl",
+}
+CACHES = (".cache", ".npm", ".bun")  # hold no login and no history
 
 
 def arguments(agent: str) -> tuple[str, ...]:
@@ -27,7 +34,7 @@ def arguments(agent: str) -> tuple[str, ...]:
 
 
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("agent", [pytest.param("claude", marks=pytest.mark.slow), "codex"])
+@pytest.mark.parametrize("agent", [n if n == "codex" else pytest.param(n, marks=pytest.mark.slow) for n in STORES])
 def test_sealed_the_users_own_state_is_out_of_reach(rig: Any, agent: str) -> None:
     """The agent reads and writes a folder of the session; it goes on there, and nowhere else."""
     rig.install(agent)
@@ -35,21 +42,33 @@ def test_sealed_the_users_own_state_is_out_of_reach(rig: Any, agent: str) -> Non
     if agent == "claude":  # what Claude Code writes at each start is out of reach as well
         file = rig.home / ".claude.json"
         rig.kept[file] = file.read_text()
-    before = sorted(path for path in rig.home.rglob("*"))
-    run = rig.launch(agent, *arguments(agent), model="tiny-hybrid", timeout_s=120, script=SCRIPT, options=["--sealed"])
+    if agent == "qwen":  # it reads the user's `.env` files wherever its folder is
+        rig.keep(".qwen/.env", "DASHSCOPE_API_KEY=sk-real\n")
+        rig.keep(".env", "TAVILY_API_KEY=sk-real\n")
+    before = at_home(rig)
+    look = f"env > {rig.project}/env.txt"
+    script = {**SCRIPT, "turns": [{"blocks": [{"tool": "bash", "args": {"command": look}}]}, *SCRIPT["turns"]]}
+    run = rig.launch(agent, *arguments(agent), model="tiny-hybrid", timeout_s=150, script=script, options=["--sealed"])
     assert run.code == 0 and ANSWER in run.stdout, run
+    seen = (rig.project / "env.txt").read_text()
+    assert "sk-real" not in seen, "a command of the agent saw a key"
+    assert "XDG_DATA_HOME" not in seen or f"XDG_DATA_HOME={rig.home}/.local/share\n" in seen, "not the user's folder"
     assert "0 refused at egress" in run.stderr, run
     rig.assert_nothing_left(run)
-    assert sorted(path for path in rig.home.rglob("*")) == before, "something was written into the home"
+    assert at_home(rig) == before, "something was written into the home"
     (session,) = (rig.folder / "ft" / "state" / "sessions").glob("s-*")
-    assert list((session / agent).rglob("*.jsonl")), "the conversation lies elsewhere"
-    script = rig.folder / "script.json"
-    resume = [FT, "resume", "-m", "tiny-hybrid", "--script", str(script), "--sealed", "--", *arguments(agent)]
+    assert list(session.glob(STORES[agent])), "the conversation lies elsewhere"
+    said = str(rig.folder / "script.json")
+    resume = [FT, "resume", "-m", "tiny-hybrid", "--script", said, "--sealed", "--", *arguments(agent)]
     fork = [FT, "launch", agent, "--fork", session.name, "-m", "tiny-hybrid", "--", *arguments(agent)]
     seen = rig.run(resume, fork, [FT, "engine", "stop"], timeout_s=120)["results"]
     assert seen[0]["code"] == 0 and ANSWER in seen[0]["stdout"], seen[0]
     assert seen[1]["code"] == 4 and "own folder" in seen[1]["stderr"], seen[1]
-    assert sorted(path for path in rig.home.rglob("*")) == before
+    assert at_home(rig) == before
+
+
+def at_home(rig: Any) -> list[Path]:
+    return sorted(path for path in rig.home.rglob("*") if path.relative_to(rig.home).parts[0] not in CACHES)
 
 
 @pytest.mark.slow
@@ -75,7 +94,8 @@ def test_case_9_openclaw_integrated_keeps_what_it_wrote_meanwhile(rig: Any) -> N
     after = config.read_text()
     assert '"ft/tiny-hybrid"' in after and "paid/y" not in after, after
     assert "Europe/Berlin" in after, "what the agent wrote was clobbered"
-    assert list((rig.home / ".openclaw" / "agents").rglob("*.jsonl")), "it did not run in the user's own folder"
+    stores = (rig.home / ".openclaw" / "agents").rglob("*.sqlite*")
+    assert any(ANSWER.encode() in store.read_bytes() for store in stores), "it did not run in the user's own folder"
     done = subprocess.run([FT, "restore", "openclaw"], env=rig.env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     left = config.read_text()

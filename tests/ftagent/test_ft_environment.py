@@ -44,6 +44,8 @@ NEEDED = {
     "COLORTERM": "truecolor",
     "NO_COLOR": "1",
     "EDITOR": "vi",
+    "CODEX_HOME": "/codex",
+    "CLAUDE_CONFIG_DIR": "/claude",
     "https_proxy": "http://user:pass@proxy:3128",
 }
 

@@ -60,6 +60,15 @@ def test_the_version_is_cached_for_this_very_file(tmp_path: Path) -> None:
     assert cached_version(program, paths) is None
 
 
+def test_asking_for_the_version_leaves_no_folder_of_a_session(tmp_path: Path) -> None:
+    paths = find_paths({"FT_HOME": str(tmp_path / "ft"), "HOME": str(tmp_path)})
+    program = put(tmp_path / "bin", "opencode", b'#!/bin/sh\nmkdir -p "$XDG_DATA_HOME/opencode" && echo 1.18.33\n')
+    unmade = tmp_path / "sessions" / "s-0000000000"
+    env = {"XDG_DATA_HOME": str(unmade / "opencode" / "data"), "PATH": "/bin:/usr/bin"}
+    assert probe_version(program, ["--version"], env, paths, unmade) == "1.18.33"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "ft"]
+
+
 def test_a_program_that_does_not_tell_has_no_version(tmp_path: Path) -> None:
     paths = find_paths({"FT_HOME": str(tmp_path / "ft"), "HOME": str(tmp_path)})
     program = put(tmp_path, "pi", b"#!/bin/sh\necho 1.2.3\nexit 1\n")

@@ -2,10 +2,13 @@
 
 import json
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from ftagent.agents import loader
+from ftagent.launch.shell import command_line
 
 KEYS = {"MY_OPENAI_API_KEY": "sk-one", "AWS_SECRET_ACCESS_KEY": "two", "ANTHROPIC_API_KEY": "three"}
 
@@ -96,6 +99,15 @@ def test_the_preview_fits_and_names_what_matters(sandbox) -> None:
     longest = [max(line.split(), key=len, default="") for line in text.splitlines()]
     # a path is never broken, so a line may be too long by one word that would not fit any line
     assert all(len(line) <= 90 or len(word) > 45 for line, word in zip(text.splitlines(), longest, strict=True))
+
+
+def test_a_command_that_is_shown_can_be_pasted(tmp_path: Path) -> None:
+    words = ["pi", f"{tmp_path}/a b", f"{tmp_path}/.pi", str(tmp_path), f"{tmp_path}s/y z", "~/x", "$HOME"]
+    line = command_line(words, tmp_path)
+    assert line == f"pi ~/'a b' ~/.pi ~ '{tmp_path}s/y z' '~/x' '$HOME'"
+    printed = ["sh", "-c", f"printf '%s\\n' {line}"]
+    done = subprocess.run(printed, env={"HOME": str(tmp_path)}, capture_output=True, text=True)
+    assert done.stdout.splitlines() == words
 
 
 def test_a_model_here_is_not_pulled_and_gives_the_window(sandbox) -> None:

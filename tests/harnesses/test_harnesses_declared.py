@@ -50,7 +50,9 @@ def test_the_engine_takes_it(name):
 def test_a_program_is_known_by_its_name(name, make_context: MakeContext):
     data = registry.read_declaration(registry.ROOT / name)
     assert data["launch"]["source"]
-    for program in data["launch"]["executables"]:
+    programs = data["launch"]["executables"]
+    assert {registry.program_of(word) for word in (name, name.replace("_", "-"), *programs)} == {programs[0]}
+    for program in programs:
         harness = registry.load_command(f"/usr/bin/{program}")
         assert (harness.name, harness.observe) == (name, False)
         values = {v.name: v for v in harness.adapter.inject(make_context()).env}
@@ -59,6 +61,7 @@ def test_a_program_is_known_by_its_name(name, make_context: MakeContext):
 
 
 def test_any_other_program_is_observed(make_context: MakeContext, tmp_path: Path):
+    assert registry.program_of("my-agent") is None
     harness = registry.load_command("my-agent")
     assert harness.observe and harness.adapter.executables == ("my-agent",) and harness.adapter.version_args == ()
     context = make_context(args=["fix", "it"], env={"OPENAI_API_KEY": "sk-real", "OPENAI_ORG_ID": "org"})

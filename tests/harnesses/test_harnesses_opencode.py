@@ -80,7 +80,7 @@ def test_what_the_files_say_of_pruning_is_registered(make_context: MakeContext) 
     project, user = (
         path
         for path in ADAPTER.reads(context)
-        if path.name == "opencode.json" and not {".opencode", "etc", "Library"} & set(path.parts)
+        if path.name == "opencode.json" and not {".opencode", "etc", "Library", "state"} & set(path.parts)
     )
     files = {
         str(project): '{"compaction": {"prune": true}}',

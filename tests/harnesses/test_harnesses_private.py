@@ -16,8 +16,16 @@ from harnesses.registry import load
 MakeContext = Callable[..., LaunchContext]
 CLAUDE: Any = load("claude").adapter
 CODEX: Any = load("codex").adapter
-FOLDER = {"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME"}
-FIRST = {"claude": ".claude.json", "codex": "config.toml"}
+OPENCODE: Any = load("opencode").adapter
+QWEN: Any = load("qwen").adapter
+FOLDER = {"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME", "opencode": "XDG_DATA_HOME", "qwen": "QWEN_HOME"}
+OWN = {"claude": "claude", "codex": "codex", "opencode": "opencode/data", "qwen": "qwen/home"}  # below the session's
+FIRST = {
+    "claude": "claude/.claude.json",
+    "codex": "codex/config.toml",
+    "opencode": "opencode/config/opencode/opencode.json",
+    "qwen": "qwen/home/settings.json",
+}
 SETTINGS = {
     "permissions": {"deny": ["Bash(rm:*)"]},
     "env": {"ANTHROPIC_API_KEY": "sk-real"},
@@ -63,9 +71,9 @@ def with_files(context: LaunchContext, files: dict[str, str]) -> LaunchContext:
 def test_a_sealed_launch_has_a_folder_of_its_own_and_others_the_users(agent: str, make_context: MakeContext) -> None:
     adapter: Any = load(agent).adapter
     sealed = adapter.inject(make_context(sealed=True))
-    own = make_context().state_dir / agent
-    assert folder_of(agent, sealed) == str(own)
-    assert own / FIRST[agent] in [file.path for file in sealed.files]
+    state_dir = make_context().state_dir
+    assert folder_of(agent, sealed) == str(state_dir / OWN[agent])
+    assert state_dir / FIRST[agent] in [file.path for file in sealed.files]
     assert folder_of(agent, adapter.inject(make_context())) is None
 
 
@@ -91,18 +99,68 @@ def test_codex_takes_over_what_protects_and_nothing_that_pays(make_context: Make
     assert texts["AGENTS.md"] == "Be brief."
 
 
+def test_opencode_takes_over_what_protects_and_nothing_that_pays(make_context: MakeContext) -> None:
+    context = make_context(sealed=True)
+    config = """{ // mine
+      "permission": {"bash": "ask"}, "model": "paid/x", "provider": {"paid": {"options": {"apiKey": "sk-real"}}},
+      "mcp": {"s": {"environment": {"KEY": "sk-real"}}}, "plugin": ["theirs"],
+      "agent": {"build": {"permission": {"edit": "deny"}, "prompt": "{file:./brief.txt}", "model": "paid/x"}},
+    }"""
+    folder = context.home / ".config" / "opencode"
+    injection = OPENCODE.inject(
+        with_files(context, {".config/opencode/opencode.jsonc": config, ".config/opencode/AGENTS.md": "Be brief."})
+    )
+    texts = written(injection)
+    build = {"permission": {"edit": "deny"}, "prompt": f"{{file:{folder}/./brief.txt}}"}
+    assert json.loads(texts["opencode.json"]) == {"permission": {"bash": "ask"}, "agent": {"build": build}}
+    assert texts["AGENTS.md"] == "Be brief." and "sk-real" not in json.dumps(texts)
+    variables = {variable.name: variable.value for variable in injection.env}
+    given_back = json.loads(variables["FT_USER_FOLDERS"])
+    assert given_back["XDG_CONFIG_HOME"] == str(folder.parent) and set(given_back) < set(variables)
+    assert any(
+        plugin.endswith("user_folders.mjs") for plugin in json.loads(variables["OPENCODE_CONFIG_CONTENT"])["plugin"]
+    )
+    assert OPENCODE.transcript(context, "id").is_relative_to(context.state_dir)
+
+
+def test_qwen_takes_over_what_protects_and_nothing_that_pays(make_context: MakeContext) -> None:
+    context = make_context(sealed=True)
+    settings = {
+        "$version": 4,
+        "permissions": {"deny": ["Bash(rm *)"]},
+        "security": {"folderTrust": {"enabled": True}, "auth": {"apiKey": "sk-real"}},
+        "env": {"OPENAI_API_KEY": "sk-real"},
+        "mcpServers": {"s": {"env": {"KEY": "sk-real"}}},
+        "modelFallbacks": "paid",
+    }
+    env_file = "# mine\nexport DASHSCOPE_API_KEY=sk-real\nOPENAI_API_KEY=sk-real\nDB=db://u:sk-real@host\nEDITOR=vi\n"
+    files = {".qwen/settings.json": json.dumps(settings), ".qwen/.env": env_file, ".qwen/QWEN.md": "Be brief."}
+    injection = QWEN.inject(with_files(context, files))
+    home = context.state_dir / "qwen" / "home"
+    kept = {"$version": 4, "permissions": settings["permissions"], "security": {"folderTrust": {"enabled": True}}}
+    texts = {file.path: file.text for file in injection.files}
+    assert json.loads(texts[home / "settings.json"]) == kept
+    assert texts[home / "QWEN.md"] == "Be brief." and "sk-real" not in json.dumps(list(texts.values()))
+    values = {variable.name: variable.value for variable in injection.env}
+    assert values["DASHSCOPE_API_KEY"] == values["DB"] == "out-of-reach" and "EDITOR" not in values
+    assert values["OPENAI_API_KEY"] == context.token
+    assert context.home / ".qwen" / ".env" in QWEN.reads(context)
+    assert "DASHSCOPE_API_KEY" not in [v.name for v in QWEN.inject(with_files(make_context(), files)).env]
+
+
 @pytest.mark.parametrize("agent", FOLDER)
 def test_a_conversation_stays_where_it_began(agent: str, make_context: MakeContext) -> None:
     adapter: Any = load(agent).adapter
     with pytest.raises(HarnessError, match="own folder"):
         adapter.inject(make_context(sealed=True, resume="id"))
-    own = make_context().state_dir / agent
-    began = {str(own / FIRST[agent]): ""}
-    assert own / FIRST[agent] in adapter.reads(make_context())
+    state_dir = make_context().state_dir
+    first = state_dir / FIRST[agent]
+    began = {str(first): "" if first.suffix == ".toml" else "{}"}
+    assert first in adapter.reads(make_context())
     for sealed in (True, False):
         injection = adapter.inject(make_context(sealed=sealed, resume="id", files=began))
-        assert folder_of(agent, injection) == str(own)
-        assert own / FIRST[agent] not in [file.path for file in injection.files], "what the agent wrote is its own"
+        assert folder_of(agent, injection) == str(state_dir / OWN[agent])
+        assert first not in [file.path for file in injection.files], "what the agent wrote is its own"
 
 
 @pytest.mark.parametrize(
