@@ -71,6 +71,16 @@ def llama(folder: Path, name: str = "llama") -> contextlib.AbstractContextManage
     return started(command, port, folder / f"{name}.log")
 
 
+def llama_server(folder: Path, slots: int = 2) -> contextlib.AbstractContextManager[Peer]:
+    """llama.cpp's own server with those weights, where FT_LLAMA_SERVER_PYTHON names a Python with xllamacpp, which holds it."""
+    python = os.environ.get("FT_LLAMA_SERVER_PYTHON")
+    if not python:
+        pytest.skip("FT_LLAMA_SERVER_PYTHON names no Python with xllamacpp")
+    port = free_port()
+    command = [python, str(Path(__file__).with_name("llama_server.py")), str(smollm2()), str(port), str(slots)]
+    return started(command, port, folder / "llama-server.log")
+
+
 def vllm(folder: Path, model: Path) -> contextlib.AbstractContextManager[Peer]:
     """vLLM on the CPU, where FT_VLLM_PYTHON names a Python that has it; skips the test elsewhere."""
     python = os.environ.get("FT_VLLM_PYTHON")
