@@ -11,6 +11,7 @@ from ftagent.dashboard.doing import Doing
 from ftagent.dashboard.effects import Host
 from ftagent.dashboard.keys import GLOBAL, Key
 from ftagent.dashboard.model import Frame, Part, Source
+from ftagent.dashboard.recorder import Recorder
 from ftagent.dashboard.screens import make
 from ftagent.dashboard.screens.chrome import Chrome, compose
 from ftagent.dashboard.screens.overlays import Overlay, above, edited
@@ -37,6 +38,7 @@ class Desk(Doing):
         self.frozen_at: float | None = None
         self.interrupted_at = -10.0
         self.tasks: set[asyncio.Task[None]] = set()
+        self.recorder = Recorder()
         self._message, self._message_until = "", 0.0
         self._waiting: set[str] | None = None
 
@@ -52,6 +54,7 @@ class Desk(Doing):
     def take(self, frame: Frame) -> None:
         """The newest frame; a bell for each session that has begun to wait for its person."""
         self.latest = frame
+        self.recorder.add(frame)
         waiting = {one.id for one in frame.sessions if one.waits_for_person}
         if self.options.bell and self._waiting is not None and waiting - self._waiting:
             self.host.ring()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 
 from ftagent.dashboard import leaving
 from ftagent.dashboard.app import LEAST_FPS, MOST_FPS
 from ftagent.dashboard.effects import Effects
 from ftagent.dashboard.model import PARTS, Frame, Part
-from ftagent.dashboard.screens.new_session import NewSession
+from ftagent.dashboard.recorder import Recorder
+from ftagent.dashboard.screens.new_session import NewSession, known_agents
 from ftagent.dashboard.screens.overlays import Help
 from ftagent.dashboard.screens.view import Ask, Run, Save
 from ftagent.dashboard.theme import MONOCHROME, PALETTES, Palette
@@ -29,6 +31,7 @@ class Doing(Effects):
     typing: str | None
     frozen_at: float | None
     interrupted_at: float
+    recorder: Recorder
 
     # leaving
 
@@ -130,6 +133,16 @@ class Doing(Effects):
         text = json.dumps(self.view.export(self.frame), ensure_ascii=False, indent=1)
         self.perform(Save(f"ft-{self.part}-{time.strftime('%Y%m%d-%H%M%S')}.json", text + "\n"))
 
+    def do_record(self) -> None:
+        """What `ft top --replay` plays: without prompts, paths and tokens."""
+        path = Path.cwd() / f"ft-{time.strftime('%Y%m%d-%H%M%S')}.flight"
+        try:
+            many = self.recorder.save(path)
+        except OSError as error:
+            self.say(f"not written: {error}")
+        else:
+            self.say(f"{many} frames: ft top --replay {path}")
+
     def do_pager(self) -> None:
         text = "".join(f"{one.at or ''} {one.level or ''} {one.text}\n" for one in self.frame.logs)
         self.background(self.host.lend(leaving.page(text)))
@@ -137,7 +150,7 @@ class Doing(Effects):
     # acting
 
     def do_new(self) -> None:
-        form = NewSession(self.options.agents)
+        form = NewSession(self.options.agents or known_agents())
         self.overlay = form
         self.perform(form.preview())
 

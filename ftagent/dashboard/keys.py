@@ -49,6 +49,7 @@ GLOBAL: tuple[Key, ...] = (
     Key("T", "T", "theme", "theme"),
     Key("y", "y", "copy the command that resumes it", "copy"),
     Key("e", "e", "export what is shown as JSON", "export"),
+    Key("E", "E", "write the last minutes as a recording", "record"),
     Key("o", "o", "log in the pager", "pager"),
     Key("ctrl+c", "Ctrl+C", "says how to quit; twice within 1 s quits", "interrupt"),
     Key("n", "n", "new session", "new", acting=True),

@@ -19,6 +19,13 @@ HELP = {
 }
 
 
+def known_agents() -> tuple[str, ...]:
+    """Every harness that is here, in the order of their names."""
+    from ftagent.agents.loader import names
+
+    return tuple(names())
+
+
 class NewSession(Overlay):
     """Enter launches; the plan is made anew whenever a field is left."""
 

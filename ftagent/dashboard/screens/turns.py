@@ -10,13 +10,13 @@ from ftagent.dashboard.keys import Key
 from ftagent.dashboard.model import Explanation, Frame, Turn
 from ftagent.dashboard.screens.chrome import clock
 from ftagent.dashboard.screens.view import Effect, Explain, Room, Say, View
+from ftagent.dashboard.screens.waterfall import waterfall, why
 from ftagent.dashboard.theme import Glyphs
-from ftagent.dashboard.widgets.bars import shares
 from ftagent.dashboard.widgets.boxes import box
-from ftagent.dashboard.widgets.cells import Line, Span, clean, fill, line, wrap
+from ftagent.dashboard.widgets.cells import Line, clean, fill, line
 from ftagent.dashboard.widgets.plot import Curve, plot
 from ftagent.dashboard.widgets.tables import Cell, Column, table, window
-from ftagent.dashboard.widgets.units import UNKNOWN, percent, rate, seconds, tokens, whole
+from ftagent.dashboard.widgets.units import UNKNOWN, percent, seconds, tokens, whole
 
 COLUMNS = (
     Column("TIME", 8, 8, 1),
@@ -118,7 +118,7 @@ class Turns(View):
         if turn is None:
             return box("Where the time went", (), room.width, room.height, room.glyphs)
         lines = waterfall(turn, room.width - 4, room.glyphs)
-        lines += [(), *_why(turn, self.explained, room.width - 4, room.glyphs)]
+        lines += why(turn, self.explained, room.width - 4, room.glyphs)
         return box(
             f"Where the time went: {clean(turn.name)} {turn.request}",
             lines,
@@ -229,55 +229,3 @@ def _row(turn: Turn, glyphs: Glyphs) -> list[Cell]:
         clean(turn.api),
         line((clean(turn.why), "dim")),
     ]
-
-
-def waterfall(turn: Turn, cells: int, glyphs: Glyphs) -> list[Line]:
-    """One line a stage, each beginning where the one before ended; the width is the whole request."""
-    first = turn.first_token_s
-    if first is None and turn.ttft_s is not None:
-        first = turn.ttft_s
-    stages = [
-        ("render", turn.render_s),
-        ("queue", turn.queue_s),
-        ("restore", turn.restore_s),
-        ("prefill", turn.prefill_s),
-        ("decode", turn.decode_s),
-    ]
-    room = max(8, cells - 20)
-    widths = shares([value or 0.0 for _, value in stages], room)
-    lines, start = [], 0
-    for number, ((name, value), many) in enumerate(zip(stages, widths, strict=True)):
-        text = (
-            (f"{name:<8} ", "dim"),
-            (f"{seconds(value):>7}  ", "text"),
-            (" " * start, "text"),
-            (glyphs.full * many, f"tenant{number + 1}"),
-        )
-        lines.append(line(*text))
-        start += many
-    speed = f"   {rate(1 / turn.tpot_p50_s)} t/s" if turn.tpot_p50_s else ""
-    miss = (
-        f"   experts hit {percent(turn.expert_hits / (turn.expert_hits + turn.expert_misses))}"
-        if turn.expert_hits and turn.expert_misses is not None
-        else ""
-    )
-    lines.append(
-        line(
-            f"first token {seconds(turn.ttft_s)}, forecast {seconds(turn.predicted_ttft_s)}   {whole(turn.output_tokens)} out{speed}{miss}   heartbeats {whole(turn.heartbeats)}"
-        )
-    )
-    return lines
-
-
-def _why(turn: Turn, explained: Explanation | None, cells: int, glyphs: Glyphs) -> list[Line]:
-    """The sentence, and after `x` the texts on both sides of the break."""
-    role = "warn" if turn.broke_at is not None else "dim"
-    mark = f"{glyphs.warn} " if turn.broke_at is not None else ""
-    lines = [line((text, role)) for text in wrap(mark + clean(turn.error or turn.why), cells, 2)]
-    if explained is None or explained.request != turn.request:
-        return lines
-    lines = [line((text, role)) for text in wrap(mark + clean(explained.why), cells, 2)]
-    for word, text in (("was", explained.old), ("is", explained.new)):
-        if text is not None:
-            lines.append((Span(f"{word:<4}", "dim"), Span(clean(text), "head")))
-    return lines
