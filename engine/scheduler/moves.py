@@ -4,74 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
 
 from engine.cache.checkpoints import CheckpointStore
 from engine.cache.radix import RadixCache
 from engine.memory.pools import Pools
 from engine.memory.split import EXPERTS, KV, STATE, Split
+from engine.scheduler.moved import Moved, Way
 from engine.scheduler.residency import Residency
+from engine.scheduler.slots import ExpertSlabs, ExpertSlots
 from engine.scheduler.step import Runner
 from engine.scheduler.vacate import Counts, Pages, States, close
 
 EMPTY_AT_ONCE = 256 << 20  # bytes given to the system between two steps
-
-
-class ExpertSlots(Protocol):
-    """The executor as a move sees it. Slot ids are cells of the slot pool; nothing is called during a step."""
-
-    least: int  # so many slots must stay: one token's experts
-    most: int  # more would lie empty: all experts of all layers
-
-    def worth(self, groups: Sequence[Sequence[int]]) -> list[float]:
-        """What the experts in each group of slots are worth to the policy together; 0 when they are empty. All groups have
-        the same length."""
-
-    def offer(self, slots: Sequence[int]) -> None:
-        """These slots are leased from now on, and empty."""
-
-    def withdraw(self, slots: Sequence[int]) -> int:
-        """Forget what these slots hold and use them no more. Returns how many experts were in them."""
-
-    def ask(self, slots: int | None) -> None:
-        """Use at most so many of the leased slots; None: all."""
-
-    def verify(self) -> None:
-        """Compare one expert in a slot with its source. Raises ExpertsDamaged."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What a move did. `wanted` is where it was going; it is `complete` when it got there."""
-
-    before: Split
-    after: Split
-    wanted: Split
-    dropped_experts: int = 0
-    evicted_pages: int = 0
-    evicted_states: int = 0
-    moved_pages: int = 0
-    moved_states: int = 0
-    seconds: float = 0.0  # spent between steps
-    pieces: int = 0  # between so many steps
-    longest_s: float = 0.0  # the longest of them
-    complete: bool = True
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(slots=True)
-class _Way:
-    """A move under way."""
-
-    before: Split
-    wanted: Split
-    counts: Counts
-    seconds: float = 0.0
-    pieces: int = 0
-    longest_s: float = 0.0
 
 
 class Mover:
@@ -93,13 +37,14 @@ class Mover:
         clock: Callable[[], float] = time.perf_counter,
         give_back: Callable[[Sequence[int]], None] = lambda slabs: None,
     ) -> None:
-        self._pools, self._arena, self._executor = pools, pools.arena, executor
+        self._pools, self._arena = pools, pools.arena
+        self._experts = ExpertSlabs(pools.arena, pools.slots, executor)
         self._pages = Pages(pools.pages, cache, runner, residency)
         self._states = None
         if pools.states is not None and store is not None:
             self._states = States(pools.states, store, runner, residency)
         self._clock, self._give_back = clock, give_back
-        self._way: _Way | None = None
+        self._way: Way | None = None
 
     @property
     def split(self) -> Split:
@@ -132,7 +77,7 @@ class Mover:
 
     @property
     def experts_move(self) -> bool:
-        return self._executor is not None and self._pools.slots is not None
+        return self._experts.move
 
     def least(self) -> Split:
         """What each tenant must keep now: pages that requests hold and the sentinel, the live states, a token's experts."""
@@ -141,17 +86,19 @@ class Mover:
             cells = self._states.pool.cells
             state = -(-self._states.live * self._states.pool.layers // cells.per_slab)
         kv = -(-(self._pages.held + 1) // self._pages.pool.cells.per_slab)
-        return Split(kv, state, self.slabs_of(0 if self._executor is None else self._executor.least))
+        return Split(kv, state, self._experts.least)
 
     def most_slots(self) -> int:
         """More slots would lie empty."""
-        return self._executor.most if self._executor is not None else 0
+        return self._experts.most_slots
 
     def ask(self, slots: int | None) -> None:
         """Use at most so many of the slots that experts have; None: all. Raises ExpertsDamaged."""
-        if self._executor is not None:
-            self._executor.ask(slots)
-            self._executor.verify()
+        self._experts.ask(slots)
+
+    def slabs_of(self, slots: int) -> int:
+        """Slabs for so many slots; those held now where they cannot change hands."""
+        return self._experts.slabs_of(slots)
 
     def begin(self, target: Split) -> None:
         """Go to `target` from now on, a piece for each `advance`; what was under way before ends where it is.
@@ -164,7 +111,7 @@ class Mover:
         if target.slabs > self._arena.slabs or short or target.experts_slabs < least.experts_slabs:
             raise ValueError(f"{target} is no split of {self._arena.slabs} slabs with at least {least}")
         self.stop()
-        self._way = _Way(self.split, target, Counts())
+        self._way = Way(self.split, target, Counts())
         for tenant in (KV, EXPERTS):
             self._arena.set_limit(tenant, min(self.split.get(tenant), target.get(tenant)))
 
@@ -180,10 +127,7 @@ class Mover:
         worked = self._shrink(way)
         grown = self._grow(way.wanted)
         emptied = self._empty()
-        spent = self._clock() - start
-        way.seconds += spent
-        way.longest_s = max(way.longest_s, spent)
-        way.pieces += 1
+        way.spent(self._clock() - start)
         reached = self.split == way.wanted
         if (reached and not emptied) or not (worked or grown or emptied):
             return self._report(way, reached)
@@ -214,7 +158,7 @@ class Mover:
             return 0
         if from_experts:
             self._arena.set_limit(EXPERTS, split.experts_slabs - from_experts)
-            self._drop_experts(Counts())
+            self._experts.drop(Counts())
         self._arena.set_limit(KV, split.kv_slabs + slabs)
         return slabs
 
@@ -252,9 +196,9 @@ class Mover:
 
     # Parts of a piece
 
-    def _shrink(self, way: _Way) -> bool:
+    def _shrink(self, way: Way) -> bool:
         """True when something was given up or copied."""
-        if self._drop_experts(way.counts):
+        if self._experts.drop(way.counts):
             return True
         if self._states is not None:
             slabs = min(self.split.state_slabs, way.wanted.state_slabs)
@@ -269,19 +213,6 @@ class Mover:
     def _tenants(self) -> list[tuple[str, Pages | States]]:
         return [(KV, self._pages)] if self._states is None else [(STATE, self._states), (KV, self._pages)]
 
-    def _drop_experts(self, counts: Counts) -> bool:
-        """Experts are copies: their slabs are given back at once, those worth least first."""
-        pool, executor = self._pools.slots, self._executor
-        over = len(self._arena.held(EXPERTS)) - self._arena.limit(EXPERTS)
-        if pool is None or executor is None or over <= 0:
-            return False
-        held = sorted(self._arena.held(EXPERTS), reverse=True)
-        worth = dict(zip(held, executor.worth([pool.slots_of(slab) for slab in held]), strict=True))
-        slabs = sorted(held, key=worth.__getitem__)[:over]
-        counts.dropped_experts += executor.withdraw([slot for slab in slabs for slot in pool.slots_of(slab)])
-        pool.give_back(slabs)
-        return True
-
     def _grow(self, wanted: Split) -> bool:
         grown = False
         for tenant in (KV, STATE, EXPERTS):
@@ -291,13 +222,8 @@ class Mover:
                 grown = True
         if grown and self._states is not None:
             self._states.fit(self._arena.limit(STATE), Counts())
-        self._fill_experts()
+        self._experts.fill()
         return grown
-
-    def _fill_experts(self) -> None:
-        pool, executor = self._pools.slots, self._executor
-        if pool is not None and executor is not None and (slabs := self._arena.available(EXPERTS)):
-            executor.offer(pool.lease(slabs))
 
     def _empty(self) -> bool:
         """Give the system memory that nobody is granted; False when there was none."""
@@ -317,24 +243,8 @@ class Mover:
         if self._states is not None:
             self._states.fit(split.state_slabs, Counts())
 
-    def _report(self, way: _Way, complete: bool) -> Moved:
+    def _report(self, way: Way, complete: bool) -> Moved:
         if complete:
             self.stop()
-        if self._executor is not None:
-            self._executor.verify()
-        return Moved(
-            way.before,
-            self.split,
-            way.wanted,
-            **asdict(way.counts),
-            seconds=way.seconds,
-            pieces=way.pieces,
-            longest_s=way.longest_s,
-            complete=complete,
-        )
-
-    def slabs_of(self, slots: int) -> int:
-        """Slabs for so many slots; those held now where they cannot change hands."""
-        if not self.experts_move or self._pools.slots is None:
-            return len(self._arena.held(EXPERTS))
-        return -(-slots // self._pools.slots.per_slab)
+        self._experts.verify()
+        return way.report(self.split, complete)

@@ -14,7 +14,7 @@ from engine.memory.presets import share
 from engine.memory.report import Now, memory_map, move_answer, side
 from engine.memory.split import EXPERTS, KV, Split
 from engine.scheduler.balancing import Balancing
-from engine.scheduler.moves import Moved
+from engine.scheduler.moved import Moved
 from engine.scheduler.request import Request
 
 CURVE_POINTS = 40
@@ -87,18 +87,18 @@ class Orders:
             pools.arena.slabs - split.slabs - memory.lent,
             memory.lent,
             self._preset,
-            memory.auto and memory.mover.experts_move and not memory.pins(),
-            frozenset(memory.pins()),
+            memory.auto and memory.mover.experts_move and not memory.sizes.pins(),
+            frozenset(memory.sizes.pins()),
             pools.pages.used * pools.page_tokens,
             0 if pools.states is None else pools.states.used,
             self._resident(),
             rate,
         )
-        spare = None if memory.spare is None else memory.spare.to_json()
+        spare = None if memory.beside.spare is None else memory.beside.spare.to_json()
         told = memory_map(self._plan, now, spare, self._process() or None, memory.balancer.log)
         told["kv"] |= {"tokens": memory.kv_tokens, "window_tokens": memory.window_tokens}
-        if told["experts"] is not None and memory.slots_pin is not None:
-            told["experts"]["slots"] = min(memory.slots_pin, told["experts"]["slots"])
+        if told["experts"] is not None and memory.sizes.slots_pin is not None:
+            told["experts"]["slots"] = min(memory.sizes.slots_pin, told["experts"]["slots"])
         return told
 
     def _experts(self) -> dict[str, Any]:
@@ -135,11 +135,11 @@ class Orders:
             tier = replace(plan.tier, slabs=start.kv_slabs + start.experts_slabs, slots_most=most, kv_share=1)
             kv, slots = share(preset, tier, kv, slots)
         elif kv is None:
-            kv = memory.kv_pin
+            kv = memory.sizes.kv_pin
         if not memory.mover.experts_move:
             slots = None
         elif slots is None and not preset:
-            slots = memory.slots_pin
+            slots = memory.sizes.slots_pin
         return Wish(kv, slots, self._budget(kv, slots), preset or self._preset)
 
     def _check_slots(self, slots: int) -> None:
@@ -204,7 +204,7 @@ class Orders:
 
     def _arrived(self, moved: Moved) -> None:
         waits_for = None
-        if self._memory.unmet():
+        if self._memory.sizes.unmet():
             held = self._memory.mover.held_pages * self._pools.page_tokens
             waits_for = f"requests that run, which hold {held} tokens of KV"
         self._answer_all(waits_for is None, waits_for, moved)
@@ -223,8 +223,8 @@ class Orders:
                 moved=None if moved is None else _moved(moved),
             )
             told["then"] |= {"kv_tokens": self._memory.kv_tokens, "window_tokens": self._memory.window_tokens}
-            if self._memory.slots_pin is not None and told["then"]["moe_slots"] is not None:
-                told["then"]["moe_slots"] = min(self._memory.slots_pin, told["then"]["moe_slots"])
+            if self._memory.sizes.slots_pin is not None and told["then"]["moe_slots"] is not None:
+                told["then"]["moe_slots"] = min(self._memory.sizes.slots_pin, told["then"]["moe_slots"])
             self._answer({"t": "memory", "n": n, "data": told})
 
     def _side(self, split: Split, predicted: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -12,10 +12,12 @@ from engine.memory.hardware import high_water_bytes, resident_bytes
 from engine.memory.plan import Plan, Settings
 from engine.memory.pools import Pools
 from engine.memory.presets import PRESETS
-from engine.scheduler.balancing import Balancing, Event, Foreign
-from engine.scheduler.moves import ExpertSlots, Mover
+from engine.scheduler.balancing import Balancing, Event
+from engine.scheduler.beside import Foreign
+from engine.scheduler.moves import Mover
 from engine.scheduler.outlook import Curve, Outlook
 from engine.scheduler.residency import Residency
+from engine.scheduler.slots import ExpertSlots
 from engine.scheduler.step import Runner
 
 

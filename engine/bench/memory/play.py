@@ -18,9 +18,10 @@ from engine.memory.pools import PagePool, Pools, SlotPool
 from engine.protocol import Submit
 from engine.scheduler.balancing import Balancing
 from engine.scheduler.loop import Limits, Scheduler
-from engine.scheduler.moves import ExpertSlots, Mover
+from engine.scheduler.moves import Mover
 from engine.scheduler.outlook import Curve, Outlook
 from engine.scheduler.residency import Residency
+from engine.scheduler.slots import ExpertSlots
 from engine.scheduler.step import Sampled, Slice
 
 VOCAB = 1 << 30
