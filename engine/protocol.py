@@ -42,7 +42,7 @@ from typing import Any
 
 import msgpack
 
-VERSION = 2
+VERSION = 3
 MAX_FRAME_BYTES = 64 << 20
 _LENGTH = struct.Struct("<I")
 
