@@ -21,6 +21,7 @@ Runs a coding agent on this machine's own hardware.
   ft launch claude             start the engine if needed, and the agent on it
   ft resume                    go on where an agent of this project was left
   ft run "a question"          ask the model without an agent
+  ft                           the dashboard, on a terminal; everywhere: ft top
 
 """
 
@@ -116,6 +117,8 @@ def _dispatch(arguments: list[str]) -> int:
                 raise UsageError("--color is auto, always or never.", "ft --help")
         else:
             raise UsageError(f"Unknown option {flag}.", "ft --help")
+    if not arguments and sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
+        arguments = ["top"]  # a person at a terminal who says nothing wants to see
     if not arguments:
         print(help_text(everything=False), end="", file=sys.stderr)
         return 2

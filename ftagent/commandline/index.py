@@ -10,6 +10,7 @@ FIRST = (
     "resume",
     "run",
     "models",
+    "top",
     "status",
     "doctor",
 )  # what `ft --help` shows; the rest is under `ft help all`

@@ -16,6 +16,7 @@ from ftagent.dashboard.model import (
     Check,
     Engine,
     Event,
+    Experts,
     Flag,
     Frame,
     LogLine,
@@ -87,6 +88,7 @@ class Gathered:
         self._series: dict[str, deque[tuple[float, float | None]]] = {n: deque(maxlen=POINTS) for n, _ in NAMES}
         self._counts: tuple[int, int, int] | None = None  # hits, misses, decoded tokens at the stats before
         self._per_token: float | None = None
+        self._experts_made: tuple[Any, Experts] | None = None
 
     # In
 
@@ -98,6 +100,11 @@ class Gathered:
         self.last_event = 0
         self._running.clear()
         self._paces.clear()
+
+    def before(self, model: str | None, alive_at: float | None) -> None:
+        """What is told of an engine that was gone before anybody looked."""
+        if self.alive_at is None:
+            self.model, self.alive_at = model, alive_at
 
     def lost(self) -> None:
         """Nobody answers any more."""
@@ -214,7 +221,6 @@ class Gathered:
             self.kept, facts, in_flight, self._newest, self._paths, self._here, now,
             self.answers.told("/v1/sessions"), self._prices, self.diffs,
         )  # fmt: skip
-        picture = self.answers.get("/v1/engine/experts")
         hit_rate = next((rate for _, rate in reversed(self._series["hit_rate"]) if rate is not None), None)
         cannot = self.cannot
         totals = life.get("totals") or {}
@@ -233,9 +239,7 @@ class Gathered:
             anchors=views.anchors_of(stats, told_stats, names, cannot),
             events=tuple(self._events),
             turns=tuple(self._turns.values()),
-            experts=views.experts_of(
-                stats, picture, self.answers.told("/v1/engine/experts" if picture else "/v1/stats"), hit_rate, self._per_token
-            ),
+            experts=self._experts(hit_rate),
             logs=self.logs,
             checks=self.checks,
             alerts=tuple(banners),
@@ -248,7 +252,7 @@ class Gathered:
     def _engine(self, stats: Json, life: Json, memory: Json, now: float) -> Engine:
         if not self._ready:
             state = "starting" if self.reachable else "stopped"
-            return Engine(Told("/health", self.alive_at), state, self.alive_at, self.model)
+            return Engine(Told("last known", self.alive_at), state, self.alive_at, self.model)
         flags: tuple[Flag, ...] = views.flags_of(stats, self._settings, self.arguments, memory)
         told = Told("/v1/engine/events", self.alive_at)
         made = views.engine_of(self._ready, stats, life, memory, told, self.url, self.pid, flags)
@@ -261,6 +265,17 @@ class Gathered:
             made, told=Told("last known", self.alive_at), state="stopped", stopped_at=self.alive_at, running=None,
             waiting=None, phase=None, progress=None, eta_s=None, stops_in_s=None,
         )  # fmt: skip
+
+    def _experts(self, hit_rate: float | None) -> Experts:
+        """Made once for each pair of answers: there are thousands."""
+        route, stats = "/v1/engine/experts", "/v1/stats"
+        picture = self.answers.get(route)
+        key = (self.answers.at.get(route), self.answers.at.get(stats))
+        if self._experts_made is None or self._experts_made[0] != key:
+            told = self.answers.told(route if picture else stats)
+            made = views.experts_of(self.answers.get(stats), picture, told, hit_rate, self._per_token)
+            self._experts_made = (key, made)
+        return self._experts_made[1]
 
     def _alerts(self) -> list[Alert]:
         if not self.reachable:

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ftagent.atomic import read_json
@@ -248,6 +249,7 @@ class LiveSource:
         record: Mapping[str, Any] = {}
         if self._url is None:
             record = read_json(self._context.paths.engine_file) or {}
+            self._gathered.before(record.get("model"), _changed(self._context.paths.engine_log))
             if not isinstance(record.get("port"), int) or not record.get("nonce"):
                 return
         url = self._url or parse_engine_url(f"http://127.0.0.1:{record['port']}")
@@ -362,6 +364,14 @@ async def _quietly(ask: Callable[[], Awaitable[None]]) -> None:
     """An answer that does not come leaves what was known; the stream tells when the engine is gone."""
     with contextlib.suppress(Unreachable):
         await ask()
+
+
+def _changed(path: Path) -> float | None:
+    """When it was last written to."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _refusal(status: int, answer: Any) -> str:

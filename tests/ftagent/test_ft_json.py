@@ -55,11 +55,13 @@ WITHOUT_ENGINE: list[tuple[str, list[str], int]] = [
     ("ft.models-found/1", ["models", "import", "--list"], 0),
     ("ft.bench-rows/1", ["bench", "report"], 0),
     ("ft.upstream-plan/1", ["serve", "--upstream", "http://127.0.0.1:9", "--plan"], 0),
+    ("ft.dashboard/1", ["top", "--once"], 0),
 ]
 WITH_ENGINE: list[tuple[str, list[str], int]] = [
     ("ft.engine/1", ["engine", "start"], 0),
     ("ft.engine/1", ["engine", "status"], 0),
     ("ft.status/1", ["status"], 0),
+    ("ft.dashboard/1", ["top"], 0),
     ("ft.launch/1", ["launch", "run", "--script", "script.json", "--", "true"], 0),
     ("ft.launch/1", ["launch", "mini", "--script", "script.json", "--force", "--", "Do it."], 0),
     ("ft.answer/1", ["run", "--max-output", "4", "hello"], 0),
