@@ -1,10 +1,5 @@
-"""Which saved recurrent states are kept under a hard byte cap.
-
-Eviction takes what no live line wants first (see `claims`), then goes by replay cost: tokens to the nearest surviving
-checkpoint before it, times the weight of its class, halved for every `cap`-ful of uses of the store it sat through unused
-(else a dead session with long gaps would hold the store for ever). Never evicted: the last head of a live line, and a head
-that several sessions share. The newest checkpoint of a live line goes only when nothing else is left. A side request never
-evicts what a main one wants. A checkpoint whose KV page is evicted is dropped at once.
+"""Which saved recurrent states are kept under a hard byte cap, and for whom. A checkpoint whose KV page is evicted is dropped at once;
+which others go is `eviction`'s business.
 """
 
 from __future__ import annotations
@@ -13,16 +8,13 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from engine.cache.claims import UNWANTED, WEIGHTS, Claims, ahead_of, base, line_of
-from engine.cache.node import Checkpoint, Node, usable
+from engine.cache.claims import WEIGHTS, Claims, ahead_of, base, line_of
+from engine.cache.eviction import Eviction, share
+from engine.cache.lines import Lines
+from engine.cache.node import Checkpoint, Claim, Node, usable
 from engine.cache.radix import Match, RadixCache
 from engine.memory.pools import StatePool
 from engine.protocol import EditPoint
-
-LIVE_SESSION_S = 3600.0
-SIDE_SHARE = 3  # side and background work may hold 1/3 of the cap
-MIN_SIDE = 2  # and this many are theirs alone, where the cap is not smaller than
-ROOMY = 8
 
 
 class CheckpointStore:
@@ -42,13 +34,11 @@ class CheckpointStore:
         self._pool = pool
         self._event = event
         self._clock = clock
-        self._uses = 0
         self._reserved: dict[int, bool] = {}  # state id -> for a side request
         self._kept: dict[int, Checkpoint] = {}  # by state id
         self._claims = Claims()
-        self._heads: dict[str, Checkpoint] = {}  # line -> its deepest head checkpoint
-        self._tips: dict[str, Checkpoint] = {}  # line -> the checkpoint it made or used last
-        self._seen: dict[str, float] = {}  # main line -> when it last used the store, least recent first
+        self._lines = Lines(lambda: self._clock(), self._claims.forget)
+        self._eviction = Eviction(self._lines)
 
     @property
     def cap(self) -> int:
@@ -82,7 +72,7 @@ class CheckpointStore:
         """A request resumes from `match`: refreshes that one checkpoint, and renews the claims of its line, which is
         `session`'s own unless `line` is given, on the checkpoints at its edit points."""
         line = line or line_of(session, "side" if side else "main")
-        self._touch_line(line)
+        self._lines.touch(line)
         if not side:
             self._claims.forget(ahead_of(line))
         points: dict[int, list[EditPoint]] = {}
@@ -97,16 +87,18 @@ class CheckpointStore:
         for checkpoint in match.line:
             if checkpoint.kind == "head":
                 checkpoint.side = checkpoint.side and side
-                self._set_head(checkpoint, line)
+                self._lines.set_head(checkpoint, line)
 
-    def reserve(self, side: bool) -> int | None:
+    def reserve(self, side: bool, last: Checkpoint | None = None) -> int | None:
         """A state to snapshot into, evicting when the cap is reached; None when nothing may be evicted. The caller must
-        `commit` or `cancel` it."""
-        if not self._make_room(side) or not self._pool.free:
-            return None
-        state = self._pool.alloc()
-        self._reserved[state] = side
-        return state
+        `commit` or `cancel` it. `last` is spared like the newest of a line."""
+        return self._reserve(side) if self._make_room(side, last=last) else None
+
+    def reserve_passing(self, side: bool, replay: int, kind: str) -> int | None:
+        """As `reserve`, for a `kind` that saves `replay` tokens if it is ever needed: for it goes only what no live line wants,
+        or what is worth less and is not the newest of its line."""
+        worth = replay * WEIGHTS[kind] / self._pool.state_bytes
+        return self._reserve(side) if self._make_room(side, worth) else None
 
     def at(self, cache: RadixCache, tokens: array[int], position: int) -> Checkpoint | None:
         """What is kept after `position` of `tokens`; None also when the KV up to there is not cached."""
@@ -122,6 +114,19 @@ class CheckpointStore:
             return False
         self._reserved[state] = side
         return True
+
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        """True while it is kept."""
+        return self._kept.get(checkpoint.state) is checkpoint
+
+    def take_back(self, checkpoint: Checkpoint, claim: Claim) -> int | None:
+        """The checkpoint's state, reserved again; None, and the checkpoint stays, when others than `claim`'s line want it or
+        came to it."""
+        if not checkpoint.claims <= {claim} or self._lines.held_by_others(checkpoint, claim[0]):
+            return None
+        self._forget(checkpoint)
+        self._reserved[checkpoint.state] = checkpoint.side
+        return checkpoint.state
 
     def cancel(self, state: int) -> None:
         """Give a reserved state back unused."""
@@ -139,10 +144,11 @@ class CheckpointStore:
         side: bool,
         points: Sequence[EditPoint] = (),
         line: str = "",
+        passing: bool = False,
     ) -> Checkpoint | None:
         """Keep the reserved `state` as the checkpoint after `position` tokens, unless there is one already; claimed by
         `points`, or for `kind` when there are none. None, and the state given back, when the KV up to there is no longer
-        cached."""
+        cached. `passing`: soon replaced, so it is not told of, and the line still goes on from what it came to before."""
         del self._reserved[state]
         try:
             node = cache.locate(tokens, position)
@@ -158,8 +164,9 @@ class CheckpointStore:
             node.checkpoints[position] = made
             self._kept[state] = made
             self._adopt_children(made)
-            self._event("checkpoint-created", {"position": position, "kind": kind})
-        self.claim(made, kind, session, side, points, line)
+            if not passing:
+                self._event("checkpoint-created", {"position": position, "kind": kind})
+        self.claim(made, kind, session, side, points, line, passing)
         return made
 
     def claim(
@@ -170,29 +177,32 @@ class CheckpointStore:
         side: bool,
         points: Sequence[EditPoint] = (),
         line: str = "",
+        passing: bool = False,
     ) -> None:
         """`made` is what `line` has come to: it wants it because of `points`, or as a `kind` when there are none."""
         line = line or line_of(session, "side" if side else "main")
-        self._touch_line(line)
-        self._touch(made, line, side)
+        self._lines.touch(line)
+        if passing:
+            made.last_use, made.side = self._eviction.uses, made.side and side
+        else:
+            self._touch(made, line, side)
         for point in points or [EditPoint(made.position, kind)]:
             self._claims.add(made, line, point)
-        head = self._heads.get(line)
-        if made.kind == "head" and (head is None or head.position <= made.position or head.state not in self._kept):
-            self._set_head(made, line)
+        if made.kind == "head":
+            self._lines.made_head(made, line)
 
     def resize(self, cap_bytes: int) -> bool:
         """Keep at most so much from now on; what is over goes in the usual order. False when what must stay is more: the cap is
         that for now."""
         self.cap_bytes = cap_bytes
-        while self.bytes > cap_bytes and (victim := self._victim(side=False, own=False)) is not None:
+        while self.bytes > cap_bytes and (victim := self._victim()) is not None:
             self._evict(victim)
         self.cap_bytes = max(cap_bytes, self.bytes)
         return self.cap_bytes == cap_bytes
 
     def evict(self) -> bool:
         """Give one up for another use of its memory; False when all must stay."""
-        victim = self._victim(side=False, own=False)
+        victim = self._victim()
         if victim is not None:
             self._evict(victim)
         return victim is not None
@@ -208,15 +218,7 @@ class CheckpointStore:
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Forget a checkpoint and free its state."""
-        del self._kept[checkpoint.state]
-        checkpoint.node.checkpoints.pop(checkpoint.position, None)
-        self._claims.drop(checkpoint)
-        for other in self._kept.values():
-            if other.parent is checkpoint:
-                other.parent = checkpoint.parent
-        for claims in (self._heads, self._tips):
-            for line in [s for s, c in claims.items() if c is checkpoint]:
-                del claims[line]
+        self._forget(checkpoint)
         self._pool.release(checkpoint.state)
 
     def worth_saving(self, match: Match) -> list[Checkpoint]:
@@ -226,7 +228,7 @@ class CheckpointStore:
 
     def protected(self, checkpoint: Checkpoint) -> bool:
         """True for the head of a live line and for a head that several sessions share."""
-        return checkpoint.kind == "head" and id(checkpoint) in self._safe(set(self._live()))
+        return checkpoint.kind == "head" and id(checkpoint) in self._lines.safe(self._kept.values(), self.cap)
 
     def check(self) -> None:
         """Raises AssertionError when the cap or the bookkeeping is broken."""
@@ -234,92 +236,54 @@ class CheckpointStore:
         for state, checkpoint in self._kept.items():
             assert checkpoint.state == state and checkpoint.node.checkpoints[checkpoint.position] is checkpoint
             assert checkpoint.parent is _before(checkpoint), "a checkpoint's parent is wrong"
-        for claims in (self._heads, self._tips):
-            assert all(self._kept.get(c.state) is c for c in claims.values())
+        self._lines.check(self._kept)
         self._claims.check(self._kept.values())
 
-    def _make_room(self, side: bool) -> bool:
-        while (full := self._is_full(side)) or self.bytes + self._pool.state_bytes > self.cap_bytes:
-            victim = self._victim(side, full)
-            if victim is None:
+    def _make_room(self, side: bool, worth: float | None = None, last: Checkpoint | None = None) -> bool:
+        """False when nothing may go for what is worth so much; None: more than all that may go at all."""
+        while (
+            full := self._held(side) >= share(side, self.cap)
+        ) or self.bytes + self._pool.state_bytes > self.cap_bytes:
+            victim = self._victim(side, full, last)
+            if victim is None or (worth is not None and not self._eviction.less(victim, self.cap, worth)):
                 return False
             self._evict(victim)
         return True
+
+    def _victim(self, side: bool = False, own: bool = False, last: Checkpoint | None = None) -> Checkpoint | None:
+        return self._eviction.victim(self._kept.values(), self.cap, side, own, last)
+
+    def _held(self, side: bool) -> int:
+        """By side, or by main requests."""
+        return sum(c.side == side for c in self._kept.values()) + sum(s == side for s in self._reserved.values())
+
+    def _forget(self, checkpoint: Checkpoint) -> None:
+        """It is not to be found any more; its state is still taken."""
+        del self._kept[checkpoint.state]
+        checkpoint.node.checkpoints.pop(checkpoint.position, None)
+        self._claims.drop(checkpoint)
+        for other in self._kept.values():
+            if other.parent is checkpoint:
+                other.parent = checkpoint.parent
+        self._lines.drop(checkpoint)
 
     def _evict(self, victim: Checkpoint) -> None:
         self._event("checkpoint-evicted", {"position": victim.position, "kind": victim.kind})
         self.evictions += 1
         self.drop(victim)
 
-    def _is_full(self, side: bool) -> bool:
-        """True when side or main requests hold all that is meant for them."""
-        held = sum(c.side == side for c in self._kept.values()) + sum(s == side for s in self._reserved.values())
-        if side:
-            return held >= max(MIN_SIDE, self.cap // SIDE_SHARE)
-        return held >= (self.cap - MIN_SIDE if self.cap >= ROOMY else self.cap)
-
-    def _victim(self, side: bool, own: bool) -> Checkpoint | None:
-        """What a request gives up for another; `own`: only from what is meant for requests like it."""
-        live = set(self._live())
-        safe = self._safe(live)
-        tips = {id(c) for line, c in self._tips.items() if base(line) in live}
-
-        def wanted(checkpoint: Checkpoint) -> bool:
-            return any(base(line) in live for line, _, _ in checkpoint.claims)
-
-        def allowed(checkpoint: Checkpoint) -> bool:
-            if id(checkpoint) in safe or (own and checkpoint.side != side):
-                return False
-            return not side or checkpoint.side or not (wanted(checkpoint) or id(checkpoint) in tips)
-
-        candidates = [c for c in self._kept.values() if allowed(c)]
-        return min(candidates, key=lambda c: (id(c) in tips, wanted(c), self._worth(c), c.last_use), default=None)
-
-    def _worth(self, checkpoint: Checkpoint) -> float:
-        replay = checkpoint.position - (checkpoint.parent.position if checkpoint.parent else 0)
-        unused = (self._uses - checkpoint.last_use) / max(1, self.cap)
-        weight = WEIGHTS[checkpoint.kind] if checkpoint.claims else UNWANTED
-        return float(replay * weight / checkpoint.bytes * 0.5**unused)
-
-    def _safe(self, live: set[str]) -> set[int]:
-        """Ids of what is never evicted: heads of live lines, and the latest heads that several sessions use."""
-        safe = {id(c) for line, c in self._heads.items() if line in live}
-        now = self._clock()
-        shared = [
-            (max(c.sessions.values()), id(c))
-            for c in {id(c): c for c in self._kept.values() if len(c.sessions) > 1}.values()
-            if now - max(c.sessions.values()) < LIVE_SESSION_S
-        ]
-        return safe | {i for _, i in sorted(shared)[-max(1, self.cap // 4) :]}
-
-    def _live(self) -> list[str]:
-        """Main lines with claims: those seen lately, at most as many as half the cap, so that claims never fill it."""
-        now = self._clock()
-        lately = [line for line, seen in self._seen.items() if now - seen < LIVE_SESSION_S]
-        return lately[-max(1, self.cap // 2) :]
-
-    def _set_head(self, checkpoint: Checkpoint, line: str) -> None:
-        self._heads[line] = checkpoint
-        if line == base(line):
-            checkpoint.sessions[line.partition("/")[0]] = self._clock()
-
-    def _touch_line(self, line: str) -> None:
-        main = base(line)
-        self._seen.pop(main, None)
-        self._seen[main] = self._clock()
-        while len(self._seen) > 4096:
-            stale = next(iter(self._seen))
-            del self._seen[stale]
-            for each in (line_of(stale, "main"), line_of(stale, "side"), line_of(stale, "background")):
-                self._heads.pop(each, None)
-                self._tips.pop(each, None)
-                self._claims.forget(each)
+    def _reserve(self, side: bool) -> int | None:
+        if not self._pool.free:
+            return None
+        state = self._pool.alloc()
+        self._reserved[state] = side
+        return state
 
     def _touch(self, checkpoint: Checkpoint, line: str, side: bool) -> None:
-        self._uses += 1
-        checkpoint.last_use = self._uses
+        self._eviction.uses += 1
+        checkpoint.last_use = self._eviction.uses
         checkpoint.side = checkpoint.side and side
-        self._tips[line] = checkpoint
+        self._lines.came_to(checkpoint, line)
 
     def _adopt_children(self, made: Checkpoint) -> None:
         made.parent = _before(made)

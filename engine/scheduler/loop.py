@@ -141,6 +141,10 @@ class Scheduler:
         for request in list(self._by_rid.values()):
             self._fail_request(request, error, intact=False)
 
+    def free_pages(self, n: int) -> None:
+        """Give up what is cached for up to `n` more free pages."""
+        self._cache.evict(n)
+
     def stop(self, drain_s: float) -> None:
         """Make `run` return once nothing is left to do, or after `drain_s`; what is left then gets an error."""
         self._stop_at = self._clock() + drain_s
@@ -275,6 +279,7 @@ class Scheduler:
             request.computed += n
             if not was_decoding:
                 self._residency.commit(request)
+                self._residency.rolling.follow(request, self.limits.chunk_tokens // 2)
                 self._outbox.progress(request)
             if request.computed < len(request.tokens):
                 continue

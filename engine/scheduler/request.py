@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.cache.claims import line_of
-from engine.cache.node import token_array
+from engine.cache.node import Checkpoint, token_array
 from engine.protocol import Submit
 
 RANKS = {"main": 0, "side": 1, "background": 2}
@@ -74,6 +74,8 @@ class Request:
     state: int = -1
     planned: list[tuple[int, str]] = field(default_factory=list)
     pending: list[tuple[int, str, int]] = field(default_factory=list)
+    rolling: Checkpoint | None = None  # the state that follows the prefill, see `rolling`
+    kept_to: int = 0  # the deepest position whose state is kept
     rank: int = field(init=False)
     expected: int = 0  # prompt tokens to compute, as far as the cache told when it came
     resume_at: int = 0

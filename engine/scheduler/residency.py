@@ -14,9 +14,9 @@ from engine.memory.arena import ArenaFull
 from engine.memory.pools import Pools
 from engine.protocol import EditPoint
 from engine.scheduler.request import Request
+from engine.scheduler.rolling import ROLLING, Rolling
 from engine.scheduler.step import Runner
 
-ROLLING = "rolling"  # edge of the states kept at each chunk's end of background work, which may be broken off any time
 EVICT_AHEAD_PAGES = 8  # eviction scans the tree, so it frees a few more pages than are asked for
 
 
@@ -38,6 +38,7 @@ class Residency:
         self.store = store
         self.holders: list[Holder] = []
         self.press: Callable[[int], None] = lambda pages: None  # told before something cached is given up for so many
+        self.rolling = Rolling(runner, cache, store)
         self._runner = runner
 
     def enter(self, request: Request) -> Match:
@@ -56,6 +57,7 @@ class Residency:
         if inside:
             self._copy_partial(request, match.pages[whole], inside)
         request.fresh_from = max(match.tokens, request.computed)
+        self.rolling.begin(request, match.checkpoint)
         self._account(request)
         if self.pools.states is not None:
             request.state = self.pools.states.alloc()
@@ -114,6 +116,7 @@ class Residency:
                 self.store.cancel(state)
         request.pending.clear()
         self.commit(request)
+        self.rolling.end(request, intact)
         if request.state >= 0:
             self._leave_state(request, intact)
         for page in request.pages:
@@ -138,7 +141,7 @@ class Residency:
 
     def _reserve(self, request: Request, position: int, kind: str) -> None:
         assert self.store is not None
-        state = self.store.reserve(request.side)
+        state = self.store.reserve(request.side, request.rolling)
         if state is not None:
             request.pending.append((position, kind, state))
 
@@ -147,7 +150,9 @@ class Residency:
         assert self.store is not None
         points, kind = self._points(request, position, kind)
         session = request.submit.session
-        self.store.commit(self.cache, tokens, position, state, kind, session, request.side, points, request.line)
+        made = self.store.commit(self.cache, tokens, position, state, kind, session, request.side, points, request.line)
+        if made is not None:
+            request.kept_to = max(request.kept_to, position)
 
     def _points(self, request: Request, position: int, kind: str) -> tuple[list[EditPoint], str]:
         """(the edit points that a checkpoint at `position` is for, its kind where there are none)."""

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cache.checkpoints import LIVE_SESSION_S, CheckpointStore
+from engine.cache.checkpoints import CheckpointStore
+from engine.cache.lines import LIVE_SESSION_S
 from engine.cache.node import token_array
 from engine.cache.radix import RadixCache
 from engine.memory.arena import Arena
@@ -209,7 +210,20 @@ def test_two_hundred_turns_under_a_small_cap_do_not_collapse(make):
             m.line([200 + turn] * 80, (80, "prompt"), session="main", side=True)
 
 
-@settings(max_examples=100, deadline=None)
+def roll(cache, store, tokens, before, session, side):
+    """Move what follows a prefill to the end of `tokens`, or have it begin there."""
+    claim = session, "decode", "rolling"
+    state = store.take_back(before, claim) if before is not None and store.holds(before) else None
+    state = store.reserve_passing(side, len(tokens), "decode") if state is None else state
+    if state is None:
+        return None
+    points = [EditPoint(len(tokens), "decode", 1, "rolling")]
+    return store.commit(
+        cache, token_array(tokens), len(tokens), state, "decode", session, side, points, session, passing=True
+    )
+
+
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_any_history_keeps_the_invariants(data):
     arena = Arena(1024, 300, {"kv": 40})
@@ -217,7 +231,7 @@ def test_any_history_keeps_the_invariants(data):
     cap = data.draw(st.integers(0, 5))
     store = CheckpointStore(states, cap * states.state_bytes)
     cache = RadixCache(pool, P, True, store.drop, store.protected)
-    known = [[0]]
+    known, rolling = [[0]], None
     for _ in range(data.draw(st.integers(0, 25))):
         base = data.draw(st.sampled_from(known))
         tokens = base[: data.draw(st.integers(0, len(base)))]
@@ -238,8 +252,35 @@ def test_any_history_keeps_the_invariants(data):
             if state is not None:
                 kind = data.draw(st.sampled_from(["head", "turn", "live", "prompt", "decode"]))
                 store.commit(cache, token_array(tokens), position, state, kind, session, side)
+        if data.draw(st.booleans()):
+            rolling = roll(cache, store, tokens, rolling, session, side)
         known.append(tokens)
         cache.check()
         store.check()
         states.check()
         assert states.used == len(store) <= cap
+
+
+def test_what_passes_takes_no_place_that_is_worth_more(make):
+    m = make(cap=4)
+    for n in range(2):
+        m.line([n] * 40, (20, "prompt"), (40, "prompt"), session=f"s{n}")
+    assert m.store.reserve_passing(False, 1, "decode") is None, "all are wanted, and worth more"
+    for n in range(2):
+        assert m.store.reserve_passing(False, 10_000, "decode") is not None
+    assert m.store.reserve_passing(False, 10_000, "decode") is None, "what is left is the newest of live lines"
+    assert [m.positions([n] * 40) for n in range(2)] == [[40], [40]]
+
+
+def test_what_passes_is_not_what_its_line_came_to_and_moves_without_a_word(make):
+    m = make(cap=8)
+    m.line([1] * 8, (8, "decode"))
+    told = len(m.events)
+    m.line([1] * 40)
+    made = roll(m.cache, m.store, [1] * 12, None, "s", False)
+    for n in (16, 20, 36):
+        made = roll(m.cache, m.store, [1] * n, made, "s", False)
+    assert [c["position"] for c in m.store.listing()] == [8, 36] and len(m.events) == told
+    m.store.check()
+    m.store.claim(made, "live", "t", False, [], "t")
+    assert m.store.take_back(made, ("s", "decode", "rolling")) is None, "another line has come to it"

@@ -36,8 +36,8 @@ def under_its_cap(store: CheckpointStore, pool, live: int) -> list[int]:
 
     reserve = store.reserve
 
-    def reserved(side: bool) -> int | None:
-        state = reserve(side)
+    def reserved(side: bool, last=None) -> int | None:
+        state = reserve(side, last)
         assert store.bytes <= store.cap_bytes
         return state
 

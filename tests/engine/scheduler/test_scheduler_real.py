@@ -146,3 +146,24 @@ def test_logprobs_and_forced_tokens_come_from_a_real_forward(engine):
     entries = [m["logprobs"][0] for m in s.emitted if m["t"] == "tokens"]
     assert all(logprob < 0 and len(top) == 2 for _, logprob, top in entries)
     s.close()
+
+
+def test_a_prefill_that_is_given_up_again_and_again_ends_as_if_it_had_not_been(engine):
+    rng = random.Random(3)
+    tokens = [rng.randrange(VOCAB) for _ in range(700)]
+    s, attempts, replayed = Session(engine), 0, []
+    while attempts < 20:
+        rid = f"r{attempts}"
+        s.submit(rid, tokens, session="s", points=[EditPoint(50, "head"), EditPoint(699, "prompt")])
+        s.scheduler.step()
+        if s.scheduler.running[0].decoding:
+            s.drain()
+            break
+        s.scheduler.post({"t": "cancel", "rid": rid})  # heard between two layers
+        s.scheduler.step()
+        replayed.append(s.usage(rid)["replayed"])
+        attempts += 1
+    assert attempts == 700 // 96 and max(replayed) < 96 // 2, "a chunk further in each attempt"
+    output = s.output(rid)
+    s.close()
+    assert output == cold(engine, tokens)
