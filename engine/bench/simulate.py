@@ -154,7 +154,7 @@ class _Simulation:
         store = CheckpointStore(states, machine.checkpoints * states.state_bytes, machine.grid, clock=self._clock)
         cache = RadixCache(pages, PAGE_TOKENS, True, store.drop, store.protected)
         pools = Pools(arena, pages, PAGE_TOKENS, states)
-        limits = Limits(WINDOW, WINDOW, max_running=8, chunk_tokens=machine.chunk_tokens)
+        limits = Limits(max(WINDOW, self._window), WINDOW, max_running=8, chunk_tokens=machine.chunk_tokens)
         return store, Scheduler(self._runner, pools, cache, store, limits, self._emit, clock=self._clock)
 
     def _clock(self) -> float:

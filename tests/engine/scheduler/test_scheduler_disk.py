@@ -2,6 +2,8 @@
 
 import os
 import random
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,18 +16,28 @@ both = pytest.mark.parametrize("hybrid", [False, True], ids=["attention", "hybri
 
 
 @pytest.fixture
-def restart(bench, tmp_path):
+def folder(tmp_path):
+    """In memory where there is such a file system: that files outlive a power cut is not what is tested here."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def restart(bench, folder):
     """Engines one after the other on one folder; each is stopped before the next starts."""
     made = []
 
-    def start(hybrid=False, budget=1 << 20, stop=True, folder="disk", **options):
+    def start(hybrid=False, budget=1 << 20, stop=True, **options):
         if made and stop:
             finish(made[-1])
-        b = bench(hybrid, disk=Disk(tmp_path / folder, budget, "model"), **options)
+        b = bench(hybrid, disk=Disk(folder / "disk", budget, "model"), **options)
         made.append(b)
         return b
 
-    start.folder = tmp_path / "disk"
+    start.folder = folder / "disk"
     return start
 
 
@@ -155,17 +167,17 @@ def test_the_budget_holds_and_the_least_recent_goes_first(restart, hybrid):
     assert usage["tier"] == "disk" and usage["cached"] >= 399
 
 
-def test_another_model_neither_reads_nor_is_spared(bench, tmp_path):
-    b = bench(pages=300, disk=Disk(tmp_path, 1 << 20, "one"))
+def test_another_model_neither_reads_nor_is_spared(bench, folder):
+    b = bench(pages=300, disk=Disk(folder, 1 << 20, "one"))
     prompt = text(5, 300)
     b.ask(prompt, session="s")
     finish(b)
-    other = bench(pages=300, disk=Disk(tmp_path, 6_000, "two"))
+    other = bench(pages=300, disk=Disk(folder, 6_000, "two"))
     _, usage = other.ask(prompt, session="s")
     assert usage["cached"] == 0
     finish(other)
-    assert sum(p.stat().st_size for p in tmp_path.rglob("*") if p.is_file()) <= 6_000
-    assert len(Disk(tmp_path, 1 << 20, "two")) > 0 and len(Disk(tmp_path, 1 << 20, "one")) == 0
+    assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) <= 6_000
+    assert len(Disk(folder, 1 << 20, "two")) > 0 and len(Disk(folder, 1 << 20, "one")) == 0
 
 
 def test_a_disk_that_cannot_be_written_costs_nothing_but_a_warning(restart, monkeypatch, caplog):
@@ -230,13 +242,11 @@ def test_a_cancelled_restore_leaves_nothing_held(restart):
     assert b.pools.pages.used == b.cache.pages
 
 
-relaxed = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-
-
 @both
 @pytest.mark.parametrize("pages", [14, 200], ids=["tiny", "roomy"])
-def test_any_history_over_restarts_equals_the_cold_one(bench, tmp_path, hybrid, pages):
-    @relaxed
+@pytest.mark.parametrize("examples", [20, pytest.param(400, marks=pytest.mark.slow)])
+def test_any_history_over_restarts_equals_the_cold_one(bench, folder, hybrid, pages, examples):
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         turns=st.lists(
             st.tuples(
@@ -250,11 +260,11 @@ def test_any_history_over_restarts_equals_the_cold_one(bench, tmp_path, hybrid, 
         budget=st.sampled_from([2_000, 1 << 20]),
     )
     def run(turns, number, budget):
-        folder = tmp_path / f"{number}"
+        disk = folder / f"{number}"
         options = {"pages": pages, "checkpoints": 6, "chunk_tokens": 9, "max_running": 4, "window": min(pages * 4, 200)}
 
         def start():
-            made = bench(hybrid, disk=Disk(folder, budget, "m"), **options)
+            made = bench(hybrid, disk=Disk(disk, budget, "m"), **options)
             made.scheduler.hibernation._min_tokens = 3
             return made
 
