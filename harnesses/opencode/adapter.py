@@ -71,11 +71,12 @@ class OpenCodeAdapter:
 
 
 def _configs(context: LaunchContext) -> list[Path]:
-    """Strongest first."""
+    """As OpenCode joins them, strongest first."""
+    home = [] if context.sealed else [context.home / ".opencode"]
+    stronger, weaker = [*MANAGED, *home, context.cwd / ".opencode", context.cwd], [private.config_folder(context)]
     given = [Path(context.env["OPENCODE_CONFIG"])] if context.env.get("OPENCODE_CONFIG") else []
-    folders = [context.cwd, context.cwd / ".opencode", private.config_folder(context)]
     names = private.CONFIGS
-    return [*(f / n for f in MANAGED for n in names), *given, *(f / n for f in folders for n in names)]
+    return [*(f / n for f in stronger for n in names), *given, *(f / n for f in weaker for n in names)]
 
 
 def _arguments(context: LaunchContext) -> list[str]:

@@ -25,6 +25,7 @@ def engine_command(*arguments: str) -> list[str]:
 REAL = command.engine_command
 command.engine_command = engine_command
 
-from ftagent.cli import main  # noqa: E402  whoever imports the command by its name gets this one
+if __name__ == "__main__":
+    from ftagent.cli import main  # whoever imports the command by its name gets this one
 
-raise SystemExit(main())
+    raise SystemExit(main())

@@ -1,8 +1,9 @@
 """The real `ft` with another limit on silence than an hour, which its launcher writes into the agent's own settings as always.
 
-    python impatient_ft.py SECONDS [--until-it-tries-again] COMMAND...
+    python impatient_ft.py SECONDS [--compute-nothing] [--until-it-tries-again] COMMAND...
 
-With the option it ends, and the agent with it, as soon as a second request shows that the agent has given up the first.
+With the second option it ends, and the agent with it, as soon as a second request shows that the agent has given up the first.
+The first one is that of fake_engine_ft.py.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from ftagent.cli import main
 from harnesses.contract import LaunchContext
 
-AGAIN = "--until-it-tries-again"
+NOTHING, AGAIN = "--compute-nothing", "--until-it-tries-again"
 
 
 def watch() -> None:
@@ -43,6 +43,10 @@ def requests() -> list[dict[str, Any]]:
 
 
 seconds, *command = sys.argv[1:]
+if command[0] == NOTHING:
+    import fake_engine_ft  # noqa: F401  takes the engine's place
+
+    command = command[1:]
 if command[0] == AGAIN:
     command = command[1:]
     if command[0] == "launch":
@@ -56,4 +60,7 @@ def impatient(self: LaunchContext, *values: Any, **fields: Any) -> None:
 
 LaunchContext.__init__ = impatient  # type: ignore[method-assign]
 sys.argv = ["ft", *command]
+
+from ftagent.cli import main  # noqa: E402  whoever imports the engine's command by its name gets the other one
+
 raise SystemExit(main())

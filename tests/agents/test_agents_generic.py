@@ -43,29 +43,31 @@ def test_an_unknown_client_runs_and_a_declaration_of_it_is_drafted(rig: Any) -> 
     script = rig.folder / "script.json"
     script.write_text(json.dumps({"turns": [{"blocks": [{"text": f"Answer {n}."}]} for n in range(4)]}))
     run = [ft, "launch", "run", "-m", "tiny-hybrid", "--script", str(script)]
-    launch = [*run, "--", "python3", "my_agent.py"]
     draft, requests = [ft, "ctl", "draft"], [ft, "ctl", "requests", "--json"]
-    seen = rig.run(launch, draft, [*draft, "--json"], requests, [ft, "engine", "stop"], timeout_s=120)
-    _, text, as_json, listed, _ = seen["results"]
-    assert [result["code"] for result in seen["results"]] == [0] * 5, seen
+    seen = rig.run(
+        [*run, "--", "python3", "my_agent.py"],
+        ["sh", "-c", f"{ft} ctl draft | tee mine.toml"], [*draft, "--json"], requests,
+        [*run, "--declaration", "mine.toml", "--", "python3", "my_agent.py"],
+        [ft, "ctl", "explain", "--json"], [ft, "engine", "stop"],
+        timeout_s=120,
+    )  # fmt: skip
+    _, text, as_json, listed, _, explained, _ = seen["results"]
+    assert [result["code"] for result in seen["results"]] == [0] * 7, seen
     assert len(json.loads(listed["stdout"])["requests"]) == 4
     declaration = tomllib.loads(text["stdout"])
     assert declaration == json.loads(as_json["stdout"])["declaration"]
     assert [rule["op"] for rule in declaration["rule"]] == ["move_tail"]
     assert declaration["wire"]["match"] == [{"header": "user-agent", "re": "^my\\-agent"}]
     assert (seen["no_routes"], [name for name in seen["names"] if name != "localhost"]) == (0, [])
-    (rig.project / "mine.toml").write_text(text["stdout"])
-    again = [*run, "--declaration", "mine.toml", "--", "python3", "my_agent.py"]
-    seen = rig.run(again, [ft, "ctl", "explain", "--json"], [ft, "engine", "stop"], timeout_s=120)
-    assert [result["code"] for result in seen["results"]] == [0] * 3, seen
-    scores = json.loads(seen["results"][1]["stdout"])["session"]["predictions"]
+    scores = json.loads(explained["stdout"])["session"]["predictions"]
     assert scores["tail"]["hits"] >= 2 and scores["tail"]["misses"] == 0, scores
 
 
 @pytest.mark.timeout(300)
 def test_variables_for_a_client_started_elsewhere(rig: Any) -> None:
     rig.keep("project/my_agent.py", CLIENT)
-    ft = str(BIN / "ft")
+    rig.compute_nothing()
+    ft = str(rig.ft)
     evaluated = ["sh", "-c", f'eval "$({ft} env -m tiny-hybrid)" && exec python3 my_agent.py']
     as_json, stop = [ft, "env", "--shell", "json"], [ft, "engine", "stop"]
     seen = rig.run(evaluated, as_json, [ft, "ctl", "requests", "--json"], stop, timeout_s=120)

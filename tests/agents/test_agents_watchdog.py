@@ -1,18 +1,19 @@
 """The published agents wait for a slow prefill: exactly one request, never a retry, whatever their watchdogs say.
 
-Prefill is throttled. All agents wait at the same time, each with an engine of its own: waiting costs next to nothing. The
-short variant gives the agents a limit on silence of seconds, by the way in which the launcher raises it: the first token
-comes later than that, and only heartbeats that the agent counts as life carry it there. The long one is 400 seconds long,
-which is more than the limit that every agent has of itself.
+All agents wait at the same time, each with an engine of its own: waiting costs next to nothing. The short variant gives the
+agents a limit on silence of seconds, by the way in which the launcher raises it: the first token comes later than that, from a
+worker that computes nothing, and only heartbeats that the agent counts as life carry it there. In the long one a throttled
+prefill takes 400 seconds, which is more than the limit that every agent has of itself.
 
 Beside each wait the same agent waits for an engine that stays silent, and must give up: otherwise its wait proves nothing.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ AGENTS = {
 }
 LONGER = 1.25  # than the short limits
 LONG_S = 400.0
-IMPATIENT, AGAIN = Path(__file__).parent / "impatient_ft.py", "--until-it-tries-again"
+IMPATIENT, NOTHING, AGAIN = Path(__file__).parent / "impatient_ft.py", "--compute-nothing", "--until-it-tries-again"
 SILENT = {"FT_HEARTBEAT_S": "3600"}
 Waits = dict[tuple[str, bool], "Future[Any]"]  # by agent and whether its engine is silent
 
@@ -55,7 +56,10 @@ def short(request: pytest.FixtureRequest, new_rig: Callable[[], Any]) -> Waits:
     def wait(rig: Any, agent: str, silent: bool) -> Any:
         limit_s = AGENTS[agent].limit_s
         environ = SILENT if silent else {"FT_HEARTBEAT_S": "2"}
-        return launch(rig, agent, limit_s * LONGER, environ, limit_s, timeout_s=450)
+        rules = rig.folder / "ft" / "worker-rules.json"
+        rules.parent.mkdir()
+        rules.write_text(json.dumps({"silent_s": limit_s * LONGER}))
+        return launch(rig, agent, environ, limit_s, timeout_s=450, options=[NOTHING])
 
     return begin(request, new_rig, wait)
 
@@ -66,7 +70,8 @@ def long(request: pytest.FixtureRequest, new_rig: Callable[[], Any]) -> Waits:
 
     def wait(rig: Any, agent: str, silent: bool) -> Any:
         limit_s = AGENTS[agent].default_s if silent else None
-        return launch(rig, agent, LONG_S, SILENT if silent else {}, limit_s, timeout_s=900)
+        throttle = {"FT_THROTTLE_TOKENS_PER_S": str(AGENTS[agent].tokens / LONG_S)}
+        return launch(rig, agent, {**throttle, **(SILENT if silent else {})}, limit_s, timeout_s=900)
 
     return begin(request, new_rig, wait)
 
@@ -114,16 +119,15 @@ def begin(request: pytest.FixtureRequest, new_rig: Callable[[], Any], wait: Call
 
 
 def launch(
-    rig: Any, agent: str, prefill_s: float, environ: dict[str, str], limit_s: int | None, timeout_s: float
+    rig: Any, agent: str, environ: dict[str, str], limit_s: int | None, timeout_s: float, options: Sequence[str] = ()
 ) -> Any:
     if limit_s is not None:
-        again = [AGAIN] if environ is SILENT else []
+        again = [AGAIN] if SILENT.items() <= environ.items() else []
         rig.ft = rig.folder / "ft.sh"
-        rig.ft.write_text(
-            f'#!/bin/sh\nexec {shlex.join([sys.executable, str(IMPATIENT), str(limit_s), *again])} "$@"\n'
-        )
+        command = [sys.executable, str(IMPATIENT), str(limit_s), *options, *again]
+        rig.ft.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         rig.ft.chmod(0o755)
-    rig.env |= {"FT_THROTTLE_TOKENS_PER_S": str(AGENTS[agent].tokens / prefill_s), "FT_KV": "64k", **environ}
+    rig.env |= {"FT_KV": "64k", **environ}
     script = {"turns": [{"blocks": [{"text": ANSWER}]}], "side": "Waiting"}
     return rig.launch(agent, *AGENTS[agent].args, model="tiny-hybrid", timeout_s=timeout_s, script=script)
 

@@ -88,6 +88,8 @@ def test_what_the_files_say_of_pruning_is_registered(make_context: MakeContext) 
     }
     assert ADAPTER.inject(make_context(files=files)).config == {"compaction": {"prune": True, "auto": True}}
     assert ADAPTER.inject(context).config == {}
+    files[str(context.home / ".opencode" / "opencode.jsonc")] = '{"compaction": {"prune": false}} // the strongest'
+    assert ADAPTER.inject(make_context(files=files)).config == {"compaction": {"prune": False, "auto": True}}
 
 
 def test_managed_settings_that_redirect_refuse_the_launch(make_context: MakeContext) -> None:

@@ -1,6 +1,6 @@
 """llama.cpp's own server, as the package xllamacpp holds it, in the place of the program `llama-server`.
 
-    python llama_server.py MODEL.gguf PORT SLOTS
+python llama_server.py MODEL.gguf PORT SLOTS
 """
 
 from __future__ import annotations
