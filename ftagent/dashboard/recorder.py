@@ -40,7 +40,7 @@ class Recorder:
 
     def add(self, frame: Frame) -> None:
         """Frames come in the order of their time. The newest one is always kept, of those before it one a second."""
-        if len(self._frames) > 1 and frame.now - self._frames[-2].now < EVERY_S:
+        if len(self._frames) > 1 and self._frames[-1].now - self._frames[-2].now < EVERY_S:
             self._frames.pop()
         self._frames.append(frame)
         while self._frames[0].now < frame.now - self._keep_s:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from ftagent.dashboard.model import (
@@ -487,20 +488,24 @@ def _turns(now: float, sessions: tuple[Session, ...]) -> tuple[Turn, ...]:
     return tuple(rows)
 
 
-def _experts(now: float) -> Experts:
+@cache
+def _layers() -> tuple[Layer, ...]:
     def heat(layer: int, expert: int) -> float:
         return round(math.exp(-((expert * 37 + layer * 11) % _EXPERTS) / 70), 3)
 
-    layers = tuple(
+    return tuple(
         Layer(
             layer, 9_000 + layer * 13, 3_500 - layer * 9, tuple(heat(layer, e) for e in range(_EXPERTS)),
             tuple(heat(layer, e) > 0.25 for e in range(_EXPERTS)),
         )
         for layer in range(_LAYERS)
     )  # fmt: skip
+
+
+def _experts(now: float) -> Experts:
     slots = [64 * i for i in range(0, 161, 4)]
     return Experts(
-        Told("/v1/engine/experts", now), layers, None, 3_900, _LAYERS * _EXPERTS, 370_140, 132_980, 0.714, 3.4,
+        Told("/v1/engine/experts", now), _layers(), None, 3_900, _LAYERS * _EXPERTS, 370_140, 132_980, 0.714, 3.4,
         tuple(CurvePoint(s, round(_miss(s), 4)) for s in slots), 18_204, 4_100, 0.54, 71_800, 61_180,
         21.4 * GB, 78.2 * GB, 22.0 * GB, 80.1 * GB,
     )  # fmt: skip
