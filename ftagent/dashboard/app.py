@@ -102,7 +102,7 @@ def first_screen(frame: Frame, options: Options) -> str:
 
 @contextlib.contextmanager
 def _quiet_terminal() -> Iterator[None]:
-    """Keys pressed before the screen listens are not echoed; at the end the terminal is as it was."""
+    """Keys pressed before the screen listens wait for it, Ctrl+C too, and are not echoed; at the end the terminal is as it was."""
     import termios
 
     try:
@@ -110,7 +110,7 @@ def _quiet_terminal() -> Iterator[None]:
     except (termios.error, ValueError, OSError):
         yield
         return
-    silent = [*saved[:3], saved[3] & ~(termios.ECHO | termios.ICANON), *saved[4:]]
+    silent = [*saved[:3], saved[3] & ~(termios.ECHO | termios.ICANON | termios.ISIG), *saved[4:]]
     termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
     try:
         yield
