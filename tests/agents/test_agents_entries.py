@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from harnesses.registry import load
 from tests.agents.entries import ANSWER, ENTRIES, PROMPT, WAIT_S, Command, Screen, Talk
-from tests.agents.homes import CLAUDE_LOGIN, CODEX_LOGIN, PROXY, everything
+from tests.agents.homes import CLAUDE_LOGIN, CODEX_LOGIN, everything
+from tests.agents.said import joined, known, notes
 
 pytestmark = pytest.mark.agents
 
@@ -29,8 +24,6 @@ WAYS = [
     for name, way in ways.items()
     if not isinstance(way, Command)  # with these everything is tried in test_agents_hostile
 ]
-# Settings in which an agent's screen itself notes what it has shown or found, whoever starts it.
-NOTES = {"qwen": ".qwen/settings.json", "codex": ".codex/config.toml"}
 
 
 def go(rig: Any, agent: str, way: Screen | Talk, *options: str, script: Any = SCRIPT, timeout_s: float = 330) -> Any:
@@ -49,12 +42,6 @@ def go(rig: Any, agent: str, way: Screen | Talk, *options: str, script: Any = SC
     )
 
 
-def known(rig: Any, agent: str, way: Screen | Talk) -> set[str]:
-    """Names that the agent's card says its screen looks up; where the shell has a proxy, it is the proxy that is looked up."""
-    names = set(load(agent).declaration["card"].get("looked_up", ())) if isinstance(way, Screen) else set()
-    return {urlsplit(PROXY).hostname or ""} if names and "HTTPS_PROXY" in rig.env else names
-
-
 def assert_answered(rig: Any, run: Any, allowed: set[str] = frozenset()) -> None:  # type: ignore[assignment]
     assert run.code == 0, run
     assert ANSWER.split(",")[0] in joined(run.stdout), run
@@ -63,37 +50,6 @@ def assert_answered(rig: Any, run: Any, allowed: set[str] = frozenset()) -> None
     assert len({request["session"] for request in run.requests}) == 1
     assert set(run.lookups) <= allowed, run
     rig.assert_nothing_left(replace(run, lookups=[]))
-
-
-@contextmanager
-def notes(rig: Any, agent: str, way: Screen | Talk) -> Iterator[None]:
-    """Of the file of `NOTES` everything has to stay, and nothing may be added but what the agent's card names, where it does."""
-    path = rig.place(NOTES[agent]) if agent in NOTES and isinstance(way, Screen) else None
-    before = rig.kept.pop(path, "") if path else ""
-    yield
-    if path and before:
-        read = json.loads if path.suffix == ".json" else tomllib.loads
-        first, then = flat(read(before)), flat(read(path.read_text()))
-        added = {key for key in then if key not in first}
-        print("noted:", added)
-        assert first.items() <= then.items(), f"{path} was changed"
-        assert added <= set(load(agent).declaration["card"].get("noted", added)), f"{path} was changed"
-
-
-def flat(table: Any, above: str = "") -> dict[str, str]:
-    """Every value of a table by its path."""
-    if not isinstance(table, dict):
-        return {above: repr(table)}
-    return {
-        key: value
-        for name, inner in table.items()
-        for key, value in flat(inner, f"{above}.{name}" if above else name).items()
-    }
-
-
-def joined(text: str) -> str:
-    """With what a protocol sends in pieces put together."""
-    return text + "".join(re.findall(r'"(?:text|delta)": ?"((?:[^"\\]|\\.)*)"', text))
 
 
 @pytest.mark.timeout(420)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from ftagent.files import integrate
 from ftagent.paths import find_paths
 from tests.agents.conftest import BIN
-from tests.agents.entries import ANSWER, ENTRIES, PROMPT, Command
+from tests.agents.entries import ANSWER, ENTRIES, PROMPT, Command, Screen
 from tests.agents.homes import everything
 
 pytestmark = pytest.mark.agents
@@ -38,6 +39,8 @@ def arguments(agent: str) -> tuple[str, ...]:
 def test_sealed_the_users_own_state_is_out_of_reach(rig: Any, agent: str) -> None:
     """The agent reads and writes a folder of the session; it goes on there, and nowhere else."""
     rig.install(agent)
+    rig.compute_nothing()
+    ft = str(rig.ft)
     rig.make_hostile(everything(agent))
     if agent == "claude":  # what Claude Code writes at each start is out of reach as well
         file = rig.home / ".claude.json"
@@ -59,12 +62,36 @@ def test_sealed_the_users_own_state_is_out_of_reach(rig: Any, agent: str) -> Non
     (session,) = (rig.folder / "ft" / "state" / "sessions").glob("s-*")
     assert list(session.glob(STORES[agent])), "the conversation lies elsewhere"
     said = str(rig.folder / "script.json")
-    resume = [FT, "resume", "-m", "tiny-hybrid", "--script", said, "--sealed", "--", *arguments(agent)]
-    fork = [FT, "launch", agent, "--fork", session.name, "-m", "tiny-hybrid", "--", *arguments(agent)]
+    resume = [ft, "resume", "-m", "tiny-hybrid", "--script", said, "--sealed", "--", *arguments(agent)]
+    fork = [ft, "launch", agent, "--fork", session.name, "-m", "tiny-hybrid", "--", *arguments(agent)]
     seen = rig.run(resume, fork, [FT, "engine", "stop"], timeout_s=120)["results"]
     assert seen[0]["code"] == 0 and ANSWER in seen[0]["stdout"], seen[0]
     assert seen[1]["code"] == 4 and "own folder" in seen[1]["stderr"], seen[1]
     assert at_home(rig) == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+@pytest.mark.parametrize("agent", STORES)
+def test_sealed_no_wizard_comes_before_the_prompt(rig: Any, agent: str) -> None:
+    """In a folder that no agent has seen before."""
+    rig.install(agent)
+    rig.compute_nothing()
+    way = ENTRIES[agent]["screen"]
+    assert isinstance(way, Screen)
+    run = rig.launch(
+        agent,
+        *way.args,
+        model="tiny-hybrid",
+        timeout_s=330,
+        script=SCRIPT,
+        options=["--sealed"],
+        through="typist.py",
+        plan=way.plan(),
+    )
+    assert run.code == 0 and ANSWER.split(",")[0] in run.stdout, run
+    assert run.no_routes == 0 and at_home(rig) == [], run
 
 
 def at_home(rig: Any) -> list[Path]:
@@ -105,6 +132,7 @@ def test_case_9_openclaw_integrated_keeps_what_it_wrote_meanwhile(rig: Any) -> N
 @pytest.mark.timeout(300)
 def test_case_6_codex_starts_although_it_rejects_what_an_earlier_version_wrote(rig: Any) -> None:
     rig.install("codex")
+    rig.compute_nothing()
     theirs = '# mine\napproval_policy = "never"\n\n[profiles.own] # mine too\nmodel = "gpt-9"\n'
     rig.keep(".codex/config.toml", theirs)
     file = rig.home / ".codex" / "config.toml"
