@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,9 +19,13 @@ from tests.agents.homes import PROXY
 NOTES = {"qwen": ".qwen/settings.json", "codex": ".codex/config.toml"}
 
 
+def card(agent: str) -> Mapping[str, Any]:
+    return load(agent).declaration.get("card", {})
+
+
 def known(rig: Rig, agent: str, way: Screen | Talk | Command) -> set[str]:
     """Names that the agent's card says its screen looks up; where the shell has a proxy, it is the proxy that is looked up."""
-    names = set(load(agent).declaration["card"].get("looked_up", ())) if isinstance(way, Screen) else set()
+    names = set(card(agent).get("looked_up", ())) if isinstance(way, Screen) else set()
     return {urlsplit(PROXY).hostname or ""} if names and "HTTPS_PROXY" in rig.env else names
 
 
@@ -38,7 +42,7 @@ def notes(rig: Rig, agent: str, way: Screen | Talk | Command) -> Iterator[None]:
         added = {key for key in then if key not in first and not key.startswith(trust)}
         print("noted:", added)
         assert first.items() <= then.items(), f"{path} was changed"
-        assert added <= set(load(agent).declaration["card"].get("noted", added)), f"{path} was changed"
+        assert added <= set(card(agent).get("noted", added)), f"{path} was changed"
 
 
 def flat(table: Any, above: str = "") -> dict[str, str]:
