@@ -10,7 +10,7 @@ import pytest
 from tests.agents.conftest import BIN
 
 pytestmark = pytest.mark.agents
-AGENTS = ("pi", "codex", "claude", "opencode", "openclaw", "qwen")
+AGENTS = ("pi", "codex", "claude", "opencode", "openclaw", "qwen", "hermes")
 
 
 @pytest.mark.timeout(200)
