@@ -125,7 +125,7 @@ class Rig:
         memory = self.scheduler.memory
         assert memory is not None
         self.memory = memory
-        memory.beside.foreign = self.programs
+        memory.others.foreign = self.programs
         self.executor = self.engine.experts.slots
         self.text = self._text(model)
         self._asked = self._requests = 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import logging
 import os
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,14 +19,11 @@ from engine.cache.radix import RadixCache
 from engine.device.foreign import watch
 from engine.errors import DoesNotFit, FtError, WorkerGone
 from engine.experts.audit import ExpertsDamaged
-from engine.memory.amounts import parse_bytes, parse_tokens
-from engine.memory.hardware import physical_cores
-from engine.memory.options import ACTIVATIONS, Options
-from engine.memory.plan import Plan, Settings
-from engine.memory.planner import BACKENDS, DEVICES, KV_VALUE_BYTES, plan_model
+from engine.link import Link
+from engine.memory.plan import Plan
+from engine.memory.planner import plan_model
 from engine.memory.pools import Pools
-from engine.memory.presets import NAMES as PRESETS
-from engine.protocol import VERSION, Decoder, encode
+from engine.protocol import VERSION
 from engine.scheduler.balancing import Balancing
 from engine.scheduler.loop import Limits, Scheduler
 from engine.scheduler.orders import Orders
@@ -37,6 +32,7 @@ from engine.scheduler.request import MatcherFactory
 from engine.scheduler.sharing import Experts, process_memory, share_out
 from engine.scheduler.step import Runner
 from engine.scheduler.throttle import Throttled, chunk_of
+from engine.worker_config import WorkerConfig, parse_config
 
 if TYPE_CHECKING:
     from engine.experts.executor import Executor
@@ -46,21 +42,6 @@ log = logging.getLogger(__name__)
 EXIT_NOT_READY = 5
 GREETING_S = 5.0
 OOM_SCORE_ADJ = "500"  # the kernel takes the worker before the front, which can then say what happened
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerConfig:
-    """What the front decides for its worker. `nonce` names the engine instance in our hello."""
-
-    model_dir: Path
-    socket: Path
-    threads: int
-    settings: Settings
-    options: Options = field(default_factory=Options)
-    nonce: str = ""
-    hibernate_dir: Path | None = None
-    hibernate_bytes: int = 0
-    throttle_tokens_per_s: float | None = None
 
 
 Event = Callable[[str, dict[str, object]], None]
@@ -85,42 +66,6 @@ class Engine:
 
 Progress = Callable[[str, int, int], None]
 Load = Callable[[WorkerConfig, Plan, Progress], Engine]
-
-
-class Link:
-    """The socket to the front. When it closes, from either side's view, the process ends: it has nobody to serve."""
-
-    def __init__(self, path: Path) -> None:
-        self._sending = threading.Lock()
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(path))
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Thread-safe; blocks while the front does not read."""
-        try:
-            with self._sending:
-                self._socket.sendall(encode(message))
-        except OSError as failure:
-            self._end(failure)
-
-    def receive(self, handle: Callable[[dict[str, Any]], None]) -> None:
-        """Hand every message to `handle`; never returns."""
-        decoder = Decoder()
-        try:
-            while data := self._socket.recv(1 << 16):
-                for message in decoder.feed(data):
-                    handle(message)
-        except OSError as failure:
-            self._end(failure)
-        except (ValueError, KeyError, TypeError) as failure:
-            log.error("the front broke the protocol: %s", failure)
-            os._exit(1)
-        self._end(None)
-
-    def _end(self, failure: OSError | None) -> None:
-        # The main thread may sit in a long forward; there is nothing to clean up that the kernel does not.
-        log.info("the front is gone: %s", failure or "it closed the socket")
-        os._exit(0)
 
 
 class Worker:
@@ -345,7 +290,9 @@ def movable(experts: Executor | None) -> Experts:
 
     if not isinstance(experts, Tiered):
         return Experts()
-    return Experts(experts, experts.curve, experts.miss_s, lambda: sum(experts.misses), lambda: experts.resident, experts.picture)
+    return Experts(
+        experts, experts.curve, experts.miss_s, lambda: sum(experts.misses), lambda: experts.resident, experts.picture
+    )
 
 
 def serve(config: WorkerConfig, load: Load = load_engine) -> int:
@@ -353,60 +300,6 @@ def serve(config: WorkerConfig, load: Load = load_engine) -> int:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)
     return Worker(config, Link(config.socket)).run(load)
-
-
-def parse_config(argv: list[str]) -> WorkerConfig:
-    """Flags as the front gives them. Exits with 2 on wrong ones, as argparse does."""
-    parser = argparse.ArgumentParser(prog="engine worker", description="Started by `engine serve`, not by people.")
-    defaults = Settings()
-    parser.add_argument("--model", type=Path, required=True, help="model directory")
-    parser.add_argument("--runtime-dir", type=Path, required=True)
-    parser.add_argument("--socket", type=Path, help="default: worker.sock in the runtime directory")
-    parser.add_argument("--kv", type=parse_tokens)
-    parser.add_argument("--preset", choices=PRESETS, default=defaults.preset)
-    parser.add_argument("--kv-dtype", choices=sorted(KV_VALUE_BYTES))
-    parser.add_argument("--moe-backend", choices=BACKENDS, default=defaults.moe_backend)
-    parser.add_argument("--backend-found", choices=BACKENDS, help="what a worker before this one found for auto")
-    parser.add_argument("--moe-slots", type=int)
-    parser.add_argument("--device", choices=DEVICES, default=defaults.device)
-    parser.add_argument("--host-memory", type=parse_bytes)
-    parser.add_argument("--device-memory", type=parse_bytes)
-    parser.add_argument("--activations", choices=ACTIVATIONS, default="auto")
-    parser.add_argument("--emulate-fill-gbs", type=float)
-    parser.add_argument("--emulate-host-gbs", type=float)
-    parser.add_argument("--profiles-dir", type=Path)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--max-running-requests", type=int, default=defaults.max_running)
-    parser.add_argument("--chunk-tokens", type=int, default=defaults.chunk_tokens)
-    parser.add_argument("--hibernate-dir", type=Path, help="where prefixes are kept on disk; default: nowhere")
-    parser.add_argument("--hibernate-bytes", type=int, default=0)
-    parser.add_argument("--throttle-tokens-per-s", type=float)
-    parser.add_argument("--nonce", default="")
-    args = parser.parse_args(argv)
-    return WorkerConfig(
-        model_dir=args.model,
-        socket=args.socket or args.runtime_dir / "worker.sock",
-        threads=args.threads or physical_cores(),
-        nonce=args.nonce,
-        hibernate_dir=args.hibernate_dir,
-        hibernate_bytes=args.hibernate_bytes,
-        throttle_tokens_per_s=args.throttle_tokens_per_s,
-        options=Options(
-            args.activations, args.emulate_fill_gbs, args.emulate_host_gbs, args.profiles_dir, args.backend_found
-        ),
-        settings=Settings(
-            kv_tokens=args.kv,
-            kv_dtype=args.kv_dtype,
-            moe_backend=args.moe_backend,
-            moe_slots=args.moe_slots,
-            device=args.device,
-            host_memory=args.host_memory,
-            device_memory=args.device_memory,
-            max_running=args.max_running_requests,
-            chunk_tokens=args.chunk_tokens,
-            preset=args.preset,
-        ),
-    )
 
 
 def main(argv: list[str]) -> int:

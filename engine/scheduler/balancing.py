@@ -11,10 +11,10 @@ from dataclasses import replace
 from engine.memory.balance.view import Proposal, View
 from engine.memory.balancer import BY_HAND, Balancer
 from engine.memory.split import KV, Split
-from engine.scheduler.beside import Beside, Foreign
 from engine.scheduler.effect import Effect
 from engine.scheduler.moved import Moved
 from engine.scheduler.moves import Mover
+from engine.scheduler.others import Foreign, Others
 from engine.scheduler.outlook import Outlook
 from engine.scheduler.request import Request
 from engine.scheduler.sizes import Sizes
@@ -57,7 +57,7 @@ class Balancing:
         self.running: Iterable[Request] = ()
         self.changed: list[Callable[[], None]] = []  # called when the split has changed
         self.arrived: Callable[[Moved], None] = lambda moved: None  # called at the end of a move, and when it must wait
-        self.beside = Beside(foreign, clock)
+        self.others = Others(foreign, clock)
         self._event, self._clock = event, clock
         self._effect = Effect(self.balancer, outlook)
         self.sizes.use_slots()
@@ -90,7 +90,7 @@ class Balancing:
 
     def view(self, running: Iterable[Request], more_pages: int = 0, pins: dict[str, int] | None = None) -> View:
         """What the balancer sees; with other `pins` than there are, for a question."""
-        give, take = self.beside.slabs(self.mover.slab_bytes)
+        give, take = self.others.slabs(self.mover.slab_bytes)
         pinned = self.sizes.pins() if pins is None else pins
         return self.outlook.view(
             self._clock(), self.mover, running, self.budget, self.lent, give, take, pinned, more_pages
@@ -118,7 +118,7 @@ class Balancing:
             return 0.0
         if self.mover.target is not None:
             return RETRY_S
-        return IDLE_LOOK_S if self.beside.watched else None
+        return IDLE_LOOK_S if self.others.watched else None
 
     def consider(self, running: Iterable[Request], more_pages: int = 0) -> None:
         """Ask the balancer, and begin the move that it proposes."""
@@ -193,7 +193,7 @@ class Balancing:
         return False
 
     def _look(self, every_s: float) -> bool:
-        return self.beside.look(every_s, self.mover.untouched_bytes, self.lent)
+        return self.others.look(every_s, self.mover.untouched_bytes, self.lent)
 
     def _begin(self, proposal: Proposal) -> None:
         self._effect.begins()

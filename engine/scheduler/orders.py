@@ -94,7 +94,7 @@ class Orders:
             self._resident(),
             rate,
         )
-        spare = None if memory.beside.spare is None else memory.beside.spare.to_json()
+        spare = None if memory.others.spare is None else memory.others.spare.to_json()
         told = memory_map(self._plan, now, spare, self._process() or None, memory.balancer.log)
         told["kv"] |= {"tokens": memory.kv_tokens, "window_tokens": memory.window_tokens}
         if told["experts"] is not None and memory.sizes.slots_pin is not None:

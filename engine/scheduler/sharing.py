@@ -13,8 +13,8 @@ from engine.memory.plan import Plan, Settings
 from engine.memory.pools import Pools
 from engine.memory.presets import PRESETS
 from engine.scheduler.balancing import Balancing, Event
-from engine.scheduler.beside import Foreign
 from engine.scheduler.moves import Mover
+from engine.scheduler.others import Foreign
 from engine.scheduler.outlook import Curve, Outlook
 from engine.scheduler.residency import Residency
 from engine.scheduler.slots import ExpertSlots

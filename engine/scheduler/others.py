@@ -24,7 +24,7 @@ class Foreign(Protocol):
     def look(self, promised_bytes: int = 0) -> Spare: ...
 
 
-class Beside:
+class Others:
     """`foreign` is None where nobody watches other programs. `spare` is what was seen last."""
 
     def __init__(self, foreign: Foreign | None, clock: Callable[[], float]) -> None:
