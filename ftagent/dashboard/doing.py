@@ -108,6 +108,7 @@ class Doing(Effects):
 
     def do_faster(self, way: int) -> None:
         self.fps = max(LEAST_FPS, min(MOST_FPS, self.fps * 2 if way > 0 else self.fps / 2))
+        self.source.pace(self.fps)
         self.host.retime(self.fps)
         self.say(f"{self.fps:g} frames a second at most")
 

@@ -130,6 +130,13 @@ class LiveSource:
         self._shown = frozenset(parts) | {"overview"}
         self._wake.set()
 
+    def pace(self, fps: float) -> None:
+        """See Source. What runs is asked for at the same rate."""
+        for job in self._jobs:
+            if job.ask == self._ask_running:
+                job.every_s = 1 / fps
+        self._fps = fps
+
     async def close(self) -> None:
         """See Source."""
         self._closed.set()

@@ -39,11 +39,11 @@ class MockSource:
 
     async def frames(self) -> AsyncIterator[Frame]:
         """See Source."""
-        number = 0
+        seconds = 0.0
         while not self._closed.is_set():
-            made = frame(self._scenario, number / self._fps)
+            made = frame(self._scenario, seconds)
             yield replace(made, readonly=True, offers=()) if self._readonly else made
-            number += 1
+            seconds += 1 / self._fps
             try:
                 async with asyncio.timeout(1 / self._fps):
                     await self._closed.wait()
@@ -53,6 +53,10 @@ class MockSource:
     def show(self, *parts: Part) -> None:
         """See Source."""
         self.shown = parts
+
+    def pace(self, fps: float) -> None:
+        """See Source."""
+        self._fps = fps
 
     async def act(self, what: Act, **arguments: Any) -> Outcome:
         """See Source. Nothing happens."""

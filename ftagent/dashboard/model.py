@@ -565,6 +565,9 @@ class Source(Protocol):
     def show(self, *parts: Part) -> None:
         """What is on the screen; only that is asked for at the frame rate. All sources begin with the overview."""
 
+    def pace(self, fps: float) -> None:
+        """At most so many frames a second from now on."""
+
     async def act(self, what: Act, **arguments: Any) -> Outcome:
         """cancel(request) · apply(moe_slots|kv_tokens|preset|auto) · pin(anchor, on) · stop(session) · beat(request) ·
         pause() · go_on() · keep(). Never raises: what failed is said."""

@@ -130,6 +130,9 @@ class ReplaySource:
     def show(self, *parts: Part) -> None:
         """See Source. Everything that was recorded is there."""
 
+    def pace(self, fps: float) -> None:
+        """See Source. A recording plays in its own time."""
+
     async def act(self, what: Act, **arguments: Any) -> Outcome:
         """See Source."""
         return Outcome(False, _READ_ONLY)

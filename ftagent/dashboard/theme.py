@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,13 @@ class Palette:
     looks: Mapping[str, Look]
 
     def look(self, role: str) -> Look:
-        """Of `role`; what a palette does not name looks as text."""
-        return self.looks.get(role) or self.looks["text"]
+        """Of `role`, or of `role+select` in a selected row; what a palette does not name looks as text."""
+        name, _, selected = role.partition("+")
+        look = self.looks.get(name) or self.looks["text"]
+        if not selected:
+            return look
+        row = self.looks["select"]
+        return replace(look, bg=row.bg, bold=True, reverse=row.reverse)
 
 
 _HEAT_DARK = ("#1c2733", "#23405a", "#2b5f83", "#3a7f9f", "#5f9f8f", "#a3b565", "#e0b64a", "#f28c38")

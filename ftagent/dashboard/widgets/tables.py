@@ -58,7 +58,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], cells: int,
                 spans.append(Span(" " * gap))
             spans.extend(_cell(row[i], size, columns[i].align))
         fitted = fit_line(tuple(spans), cells)
-        lines.append(tuple(Span(s.text, "select" if s.role in ("text", "dim", "key") else s.role) for s in fitted) if number == selected else fitted)  # fmt: skip
+        lines.append(tuple(Span(s.text, f"{s.role}+select") for s in fitted) if number == selected else fitted)
     return lines
 
 
