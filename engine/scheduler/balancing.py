@@ -75,10 +75,6 @@ class Balancing:
         return self.sizes.start
 
     @property
-    def auto(self) -> bool:
-        return self.sizes.auto
-
-    @property
     def kv_tokens(self) -> int:
         """Tokens over all sessions."""
         return self.sizes.kv_tokens
@@ -125,10 +121,10 @@ class Balancing:
         self._pressed = False
         view = self.view(running, more_pages)
         urgent = view.pins or view.give_back or view.take_back or more_pages or view.need_kv > view.split.kv_slabs
-        if not urgent and not (self.auto and self.mover.experts_move and self.outlook.known):
+        if not urgent and not (self.sizes.auto and self.mover.experts_move and self.outlook.known):
             return
         proposal = self.balancer.propose(view)
-        if proposal is None or not (self.auto or view.pins or view.give_back or view.take_back):
+        if proposal is None or not (self.sizes.auto or view.pins or view.give_back or view.take_back):
             return
         self._begin(proposal)
 
@@ -136,7 +132,7 @@ class Balancing:
         """KV for `pages` more pages at once, for a request that has no other: from spare memory, then from experts. Nothing
         cached is given up, and nothing that lies in memory moves. False when they cannot be had. What was set by hand holds,
         unless this is the `last` way for a request that runs."""
-        if pages <= 0 or not self.auto or (KV in self.sizes.pins() and not last):
+        if pages <= 0 or not self.sizes.auto or (KV in self.sizes.pins() and not last):
             return False
         view, start = self.view(self.running, pages), time.perf_counter()
         self._give_up()
@@ -154,7 +150,7 @@ class Balancing:
 
     def press(self, pages: int) -> None:
         """Something cached would be given up for `pages` pages: KV grows first where that is worth more."""
-        if self._pressed or not (self.auto and self.mover.experts_move and self.outlook.known):
+        if self._pressed or not (self.sizes.auto and self.mover.experts_move and self.outlook.known):
             return
         self._pressed = True  # until the balancer is asked again
         if KV in self.sizes.pins() or self.mover.target is not None:

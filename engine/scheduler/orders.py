@@ -87,7 +87,7 @@ class Orders:
             pools.arena.slabs - split.slabs - memory.lent,
             memory.lent,
             self._preset,
-            memory.auto and memory.mover.experts_move and not memory.sizes.pins(),
+            memory.sizes.auto and memory.mover.experts_move and not memory.sizes.pins(),
             frozenset(memory.sizes.pins()),
             pools.pages.used * pools.page_tokens,
             0 if pools.states is None else pools.states.used,
