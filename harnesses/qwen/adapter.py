@@ -96,8 +96,11 @@ def _settings(context: LaunchContext) -> dict[str, Any]:
 
 
 def _generation(context: LaunchContext) -> dict[str, Any]:
+    """An engine on this machine is there again within seconds; of itself Qwen Code waits one minute, then up to five."""
     return {
         "timeout": context.silence_limit_s * 1000,
+        "retryInitialDelayMs": 1000,
+        "retryMaxDelayMs": 10_000,
         "contextWindowSize": context.window_tokens,
         "samplingParams": {"max_tokens": context.max_output_tokens},
     }

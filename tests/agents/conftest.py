@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from harnesses.registry import GENERIC, ROOT, read_declaration
 from tests.agents.homes import SECRETS, Hostile, text_of
 
 HERE = Path(__file__).parent
@@ -21,6 +22,7 @@ BIN = Path(sys.executable).parent
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 NAMESPACE = ("unshare", "-n", "-p", "--fork", "--kill-child", "--mount-proc")
 KV_TOKENS = 128 * 1024
+ENGINE_PORT = 1919
 # A machine at work may answer late once; 3 says that no engine runs.
 ASK_TWICE = '"$0" "$@"; code=$?; case $code in 0|3) exit $code;; esac; sleep 3; "$0" "$@"'
 CALC = "def add(a, b):\n    return a - b\n"
@@ -174,7 +176,7 @@ class Rig:
             session=json.loads(explained["stdout"])["session"] if explained["code"] == 0 else {},
             lookups=[name for name in seen["names"] if name != "localhost"],
             no_routes=seen["no_routes"],
-            secrets=sent(seen),
+            secrets=sent(seen, agent),
         )
 
     def _engine_log(self) -> str:
@@ -182,9 +184,17 @@ class Rig:
         return f"\n--- engine log\n{log.read_text()[-4000:]}" if log.exists() else ""
 
 
-def sent(seen: dict[str, Any]) -> list[str]:
-    """Of a report of inside.py: the secrets in packets, whoever sent them to whom."""
-    return sorted({secret for secret, *_ in seen["secrets"]})
+def sent(seen: dict[str, Any], agent: str = "") -> list[str]:
+    """Of a report of inside.py: the secrets in packets, whoever sent them to whom.
+
+    Of an agent whose card says that a server of its own tells its client the settings: those in packets of our engine.
+    """
+    itself = bool(agent) and declaration(agent).get("card", {}).get("own_server", False)
+    return sorted({secret for secret, *ports in seen["secrets"] if not itself or ENGINE_PORT in ports})
+
+
+def declaration(agent: str) -> dict[str, Any]:
+    return read_declaration(ROOT / (agent if agent != "run" else GENERIC))
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
-"""Stands before a running engine and answers its first requests for tokens with 500; everything else is passed on.
+"""Stands before a running engine and answers its first requests for tokens with an error; everything else is passed on.
 
     python failing.py PLAN.json
 
-PLAN: {"argv", "failures": how many, "model"}: `argv` is an `ft launch …`, which is given this place for its engine.
+PLAN: {"argv", "failures": how many, "status": of the error, "model"}: `argv` is an `ft launch …`, which is given this place for its engine.
 Prints how many requests for tokens came, after the agent's own output.
 """
 
@@ -30,7 +30,7 @@ def main() -> int:
         return 125
     engine = json.loads((Path(os.environ["FT_HOME"]) / "runtime" / "engine.json").read_text())
     asked: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(engine["port"], plan["failures"], asked))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(engine["port"], plan, asked))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     env = {**os.environ, "FT_ENGINE_TOKEN": engine["admin_token"]}
     place = ["--engine", f"http://127.0.0.1:{server.server_port}"]
@@ -39,7 +39,7 @@ def main() -> int:
     return done.returncode
 
 
-def _handler(port: int, failures: int, asked: list[str]) -> type[BaseHTTPRequestHandler]:
+def _handler(port: int, plan: dict[str, Any], asked: list[str]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
             pass
@@ -48,8 +48,8 @@ def _handler(port: int, failures: int, asked: list[str]) -> type[BaseHTTPRequest
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             if self.command == "POST" and self.path.partition("?")[0].endswith(ASKING):
                 asked.append(self.path)
-                if len(asked) <= failures:
-                    self._answer(500, b'{"error": {"type": "server_error", "message": "out of order"}}')
+                if len(asked) <= plan["failures"]:
+                    self._answer(plan["status"], b'{"error": {"type": "server_error", "message": "out of order"}}')
                     return
             upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
             headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
@@ -68,6 +68,8 @@ def _handler(port: int, failures: int, asked: list[str]) -> type[BaseHTTPRequest
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(text)))
+            if status == 503:
+                self.send_header("retry-after", "1")
             self.end_headers()
             self.wfile.write(text)
 

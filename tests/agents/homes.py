@@ -166,7 +166,13 @@ CHANNELS: dict[str, dict[str, Hostile]] = {
                     "model": "paid/x",
                     "provider": paid("https://user.example.com/v1"),
                     "agent": {"build": {"model": "paid/x"}},
-                }
+                },
+                ".opencode/opencode.json": {
+                    **OPENCODE,
+                    "model": "paid/x",
+                    "enabled_providers": ["paid"],
+                    "provider": {**paid("https://user.example.com/v1"), "ft": {"options": {"apiKey": "sk-real"}}},
+                },
             }
         ),
         "project": Hostile(
