@@ -54,10 +54,14 @@ class CheckpointStore:
         return len(self._kept)
 
     def listing(self) -> list[dict[str, object]]:
-        """What is kept, for reports: position, kind, the edges it is kept for, and the line that made it."""
+        """What is kept, for reports: position, kind, the edges it is kept for, the line that made it and those that want it, and
+        the `id` of the nearest one before it (`parent`). Ids hold for one listing."""
         return [
             {
+                "id": c.state,
+                "parent": None if c.parent is None else c.parent.state,
                 "line": base(c.session),
+                "lines": sorted({base(line) for line, _, _ in c.claims}),
                 "position": c.position,
                 "kind": c.kind,
                 "edge": ", ".join(sorted({edge for _, _, edge in c.claims if edge})),

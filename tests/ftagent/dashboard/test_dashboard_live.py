@@ -300,3 +300,24 @@ def test_a_dashboard_that_only_reads_does_nothing(served: Engine, tmp_path: Path
     assert not asyncio.run(source.act("pause")).done
     assert served.get("/v1/engine/life")["paused"] is False
     assert asyncio.run(source.once()).offers == ()
+
+
+def test_the_tree_of_anchors_branches_where_two_conversations_part(models_dir: Path, tmp_path: Path) -> None:
+    with engine_server("tiny-hybrid", models_dir, flags=["--kv", "16k"]) as engine:
+        session = engine.session(name="parts")
+        system = {"role": "system", "content": "You are brief. " * 20}
+        for question in ("What is red?", "Why is it blue?"):
+            messages = [system, {"role": "user", "content": question}]
+            assert "usage" in asyncio.run(ask(session, messages=messages))
+        source = LiveSource(home(tmp_path, engine))
+        source.show("anchors")
+        roots = asyncio.run(source.once()).anchors.roots
+        listed = {one["id"]: one for one in engine.get("/v1/stats")["engine"]["checkpoints"]["list"]}
+    assert roots
+    anchors = [anchor for _, anchor in walk(roots)]
+    assert {anchor.id for anchor in anchors} == {str(id_) for id_ in listed} and len(anchors) == len(listed)
+    for anchor in anchors:
+        assert all(child.position > anchor.position for child in anchor.children)
+        assert all(listed[int(child.id)]["parent"] == int(anchor.id) for child in anchor.children)
+    forks = [anchor for anchor in anchors if len(anchor.children) > 1]
+    assert forks and all("parts" in anchor.sessions for anchor in forks)
