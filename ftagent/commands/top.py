@@ -59,7 +59,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from ftagent.dashboard.app import Options
     from ftagent.dashboard.app import run as show
 
-    return show(_source(args, context), Options(fps=args.fps, ascii=args.ascii, readonly=args.readonly))
+    theme = "monochrome" if args.color == "never" else ""
+    return show(_source(args, context), Options(fps=args.fps, ascii=args.ascii, readonly=args.readonly, theme=theme))
 
 
 def _once(args: argparse.Namespace, context: Context) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
+from shutil import which
 from typing import Any, Protocol
 
 from ftagent.dashboard import leaving
@@ -17,6 +19,7 @@ from ftagent.dashboard.screens.view import (
     Ask,
     Effect,
     Explain,
+    Fix,
     Go,
     Predict,
     Preview,
@@ -94,6 +97,8 @@ class Effects:
                 self.background(self.host.lend(leaving.child([*self.options.ft, *arguments])))
             case Run(arguments, question):
                 self.overlay = Confirm(question, lambda: self.perform(Run(arguments)))
+            case Fix(command):
+                self._fix(command)
             case Type(question, arguments):
                 self.overlay = Prompt(question, lambda word: self.perform(Run((*arguments, word))))
             case Preview(arguments):
@@ -108,6 +113,16 @@ class Effects:
                 self.say(text)
             case Save(name, text):
                 self._save(name, text)
+
+    def _fix(self, command: str) -> None:
+        """Run as it is written, without a shell; what only a shell can do is copied for one."""
+        words = shlex.split(command)
+        argv = [*self.options.ft, *words[1:]] if words[0] == "ft" else words
+        if self.readonly() or which(argv[0]) is None:
+            self.host.copy(command)
+            self.say(f"copied, for your shell: {command}")
+        else:
+            self.overlay = Confirm(f"Run {command} ?", lambda: self.background(self.host.lend(leaving.child(argv))))
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
         """Kept until it has ended."""

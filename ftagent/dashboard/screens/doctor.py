@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftagent.dashboard.model import Check, Frame
-from ftagent.dashboard.screens.view import Effect, Room, Run, Say, View
+from ftagent.dashboard.screens.view import Effect, Fix, Room, Say, View
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, clean, fill, line, wrap
@@ -52,14 +52,10 @@ class DoctorView(View):
         )
 
     def enter(self, frame: Frame) -> Effect:
-        """The fix itself asks once more before each step: `ft doctor --fix`."""
+        """The fix of the selected check, after a yes."""
         shown = self.checks(frame)
         one = shown[self.index(frame)] if shown else None
-        if one is None or not one.fix:
-            return Say("Nothing to fix here.")
-        if frame.readonly:
-            return Say(f"Run it yourself: {one.fix}")
-        return Run(("doctor", "--fix"), f"Leave to ft doctor --fix? It asks before each fix, this one too: {one.fix}")
+        return Fix(one.fix) if one is not None and one.fix else Say("Nothing to fix here.")
 
 
 def _mark(check: Check, glyphs: Glyphs) -> Line:

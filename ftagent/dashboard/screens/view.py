@@ -57,6 +57,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """Leave the screen to this command of a check, after a yes."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
 class Type:
     """Ask for a word and run `ft` with it behind these arguments."""
 
@@ -93,7 +100,7 @@ class Save:
     text: str
 
 
-Effect = Ask | Explain | Predict | Run | Type | Preview | Go | Say | Save | None
+Effect = Ask | Explain | Predict | Run | Fix | Type | Preview | Go | Say | Save | None
 
 
 class View:
