@@ -34,6 +34,8 @@ def explain_os_error(error: OSError) -> tuple[str, str]:
         return f"The disk is full: {place} could not be written.", "Free some space, or set FT_HOME to another disk."
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return f"{place}: {error.strerror}.", "Correct its permissions, or set FT_HOME to a folder that you may write."
+    if error.errno == errno.ENAMETOOLONG:
+        return f"{place[:60]}…: {error.strerror}.", "Use a shorter name."
     return f"{place}: {error.strerror or error}.", "Run the same command with --debug for the trace."
 
 

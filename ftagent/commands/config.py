@@ -12,6 +12,7 @@ from ftagent.context import Context, find_project
 from ftagent.errors import FtError, NotHere, Refused, UsageError
 from ftagent.output import note, print_json, table
 from ftagent.settings.config import BY_NAME, OPTIONS, PROJECT_FILE, Option, read_toml
+from ftagent.text import require_utf8
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -122,6 +123,7 @@ def _set(args: argparse.Namespace, context: Context) -> int:
     option = _option(args.key)
     if args.unset == (args.value is not None):
         raise UsageError("Give a value, or --unset.", f"ft config set {option.name} VALUE")
+    require_utf8(f"The value of {option.name}", args.value or "")
     file = _file(args, context)
     if args.project and not option.inert and not args.unset:
         note(f"ft: {option.name} counts in a project's file only where that is trusted: ft config trust")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from ftagent.context import Context
@@ -20,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Nothing is sent anywhere."""
+    import io
     import time
     import zipfile
 
@@ -35,14 +37,20 @@ def run(args: argparse.Namespace, context: Context) -> int:
                 print(f"# {name}\n{text}")
         return 0
     file = context.cwd / (args.output or Path(time.strftime("ft-report-%Y%m%d-%H%M%S.zip")))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, text in texts.items():
+            bundle.writestr(name, text)
     try:
-        with file.open("xb") as raw:
-            file.chmod(0o600)
-            with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as bundle:
-                for name, text in texts.items():
-                    bundle.writestr(name, text)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as raw:
+            raw.write(packed.getbuffer())
     except FileExistsError:
         raise Conflict(f"{file} exists already.", "ft report -o ANOTHER") from None
+    except OSError as error:
+        if error.filename is None:  # the file was made, and holds a part
+            file.unlink(missing_ok=True)
+            error.filename = str(file)
+        raise
     if args.json:
         print_json({"schema": "ft.report/1", "file": str(file), "texts": None})
     else:

@@ -2,9 +2,12 @@
 
 import json
 import os
+import shlex
 import subprocess
 
 import pytest
+
+from tests.ftagent.conftest import REAL_FT
 
 OPENCLAW = '{\n  // mine\n  models: { providers: { openai: { apiKey: "sk-abcdefgh1234" } } },\n}\n'
 
@@ -161,3 +164,25 @@ def test_a_report_holds_no_secret(sandbox) -> None:
     assert os.stat(sandbox.project / "r.zip").st_mode & 0o777 == 0o600
     assert written.stdout.strip() == str(sandbox.project / "r.zip")
     assert sandbox.run("report", "-o", "r.zip").returncode == 6
+
+
+def test_a_report_that_finds_no_room_leaves_nothing(sandbox) -> None:
+    """A limit on the size of files stands in for a full disk."""
+    (sandbox.project / "r.sh").write_text(f"ulimit -f 0; trap '' XFSZ; exec {shlex.join(REAL_FT)} report -o r.zip\n")
+    done = subprocess.run(
+        ["/bin/sh", "r.sh"], cwd=sandbox.project, env=sandbox.env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and "r.zip" in done.stderr, done.stderr
+    assert not (sandbox.project / "r.zip").exists()
+
+
+def test_a_value_that_is_no_text_is_refused(sandbox) -> None:
+    done = sandbox.run("config", "set", "model", os.fsdecode(b"\xff"))
+    assert done.returncode == 4 and "not valid UTF-8" in done.stderr
+    assert not list((sandbox.ft_home / "config").glob("*"))
+
+
+@pytest.mark.parametrize("option", ["--project", "--script", "--declaration"])
+def test_a_name_that_no_file_can_have_is_said_to_be_too_long(sandbox, option: str) -> None:
+    done = sandbox.run("launch", "run", option, "9" * 400, "--dry-run", "--", "true", fake=True)
+    assert done.returncode != 0 and "too long" in done.stderr and "--debug" not in done.stderr, done.stderr
