@@ -88,6 +88,7 @@ def _settings(context: LaunchContext, env: list[EnvVar]) -> dict[str, Any]:
     kept = {k: v for k, v in theirs.items() if not REDIRECTING_ENV.match(k)} if isinstance(theirs, dict) else {}
     for key in REDIRECTING_SETTINGS:
         merged.pop(key, None)
+    merged |= LAUNCH.raw["settings"]
     merged["apiKeyHelper"] = ""
     merged["model"] = context.model
     merged["env"] = {**kept, **{variable.name: variable.value for variable in env}}

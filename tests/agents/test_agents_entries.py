@@ -136,6 +136,7 @@ def test_case_5_no_wizard_comes_before_the_prompt(rig: Any, agent: str, login: b
     run = go(rig, agent, way)
     assert_answered(rig, run, known(rig, agent, way))
     assert [file.read_text() for file in kept if file.exists()] == before
+    assert not (rig.home / ".local").exists(), "it set itself up on the user's desktop"
     if login:
         facts = json.loads((rig.home / ".claude.json").read_text())
         assert facts["oauthAccount"] == {"accountUuid": "a"} and facts["hasCompletedOnboarding"]

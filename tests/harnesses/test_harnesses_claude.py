@@ -33,6 +33,7 @@ def test_one_settings_file_holds_what_the_environment_says(make_context: MakeCon
     assert env["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "8192"
     assert env["CLAUDE_STREAM_IDLE_TIMEOUT_MS"] == "3600000"
     assert settings_of(injection)["apiKeyHelper"] == ""
+    assert settings_of(injection)["disableDeepLinkRegistration"] == "disable"
     assert injection.argv[:2] == ["--settings", str(injection.files[0].path)]
 
 
