@@ -18,6 +18,7 @@ worker -> front
     hello     version:int, pid:int, nonce:str
     state     state:"loading"|"warming"|"ready"|"failed", phase:str, done:int, total:int (bytes or layers),
               code:str, message:str, hint:str (the last three when failed), window:int, kv_tokens:int and backend:str when ready
+              and when it `serves`:bool requests although not all weights are there
     accepted  rid, prompt, cached, replayed, new, anticipated, wasted, resume_at (ints), tier     once prefill starts
     progress  rid, done:int, total:int       prefill tokens of this request, at least each chunk
     tokens    rid, ids:[int], logprobs:[[id, logprob, [[id, logprob], ...]]] | nil

@@ -20,10 +20,12 @@ from engine.device.foreign import watch
 from engine.errors import DoesNotFit, FtError, WorkerGone
 from engine.experts.audit import ExpertsDamaged
 from engine.link import Link
+from engine.memory.foreign import Beside
 from engine.memory.plan import Plan
 from engine.memory.planner import plan_model
 from engine.memory.pools import Pools
 from engine.protocol import VERSION
+from engine.scheduler.arrival import ARRIVED, Arrival, Coming, NotLoaded
 from engine.scheduler.balancing import Balancing
 from engine.scheduler.loop import Limits, Scheduler
 from engine.scheduler.orders import Orders
@@ -51,7 +53,10 @@ Event = Callable[[str, dict[str, object]], None]
 class Engine:
     """A loaded model as the loop needs it. `expert_counts` returns (hits, misses) so far, `report` what else there is to
     say about how it runs; `listen` is given where to tell of things that happen (a kind, and its fields); `experts` are those
-    with slots that may change hands, `give_back` gets slabs whose memory the system may have."""
+    with slots that may change hands, `give_back` gets slabs whose memory the system may have.
+
+    Weights may still be `coming` while requests run: None when all have. Whoever has this starts them, calls `finish` when they
+    have ended, with what frees so many pages (see runner.load.finish), and closes them."""
 
     pools: Pools
     runner: Runner
@@ -62,6 +67,8 @@ class Engine:
     listen: Callable[[Event], None] = lambda event: None
     experts: Experts = field(default_factory=Experts)
     give_back: Callable[[Sequence[int]], None] = lambda slabs: None
+    coming: Coming | None = None
+    finish: Callable[[Callable[[int], object]], None] = lambda make_room: None
 
 
 Progress = Callable[[str, int, int], None]
@@ -81,6 +88,8 @@ class Worker:
         self._memory: Balancing | None = None
         self._backend = ""
         self._orders: Orders | None = None
+        self._arrival: Arrival | None = None
+        self._read = {"done": 0, "total": 0}
 
     def run(self, load: Load) -> int:
         """Returns the exit code: 0 after a shutdown, 5 when the model could not be made ready."""
@@ -96,10 +105,14 @@ class Worker:
             self._greeted.wait(GREETING_S)  # closing a socket with unread bytes would discard the message just sent
             return EXIT_NOT_READY
         scheduler = self._assemble(plan, engine)
+        arrival = Arrival(engine.coming, lambda: engine.finish(scheduler.free_pages), scheduler.post, self._ready)
+        self._arrival = arrival
         self._ready()
         try:
-            scheduler.run(self._other)
-        except ExpertsDamaged as error:
+            with arrival.under_way():
+                scheduler.run(self._other)
+        except (ExpertsDamaged, NotLoaded) as failure:
+            error = as_error(failure.failure) if isinstance(failure, NotLoaded) else failure
             log.error("serving stops: %s", error)
             scheduler.fail(error)
             self._state("failed", code=error.code, message=error.message, hint=error.hint)
@@ -139,7 +152,7 @@ class Worker:
                 cache,
                 store,
                 self._event,
-                watch(plan.device),
+                Beside(watch(plan.device), lambda: 0 if self._arrival is None else self._arrival.unread_bytes()),
                 engine.give_back,
             ),
         )
@@ -189,6 +202,8 @@ class Worker:
             self._scheduler.hibernation.forget(str(message["session"]))
         if message["t"] == "memory" and self._orders is not None:
             self._orders.handle(message)
+        if message["t"] == ARRIVED and self._arrival is not None:
+            self._arrival.arrived()
         self._answer_stats()
 
     def _answer_stats(self) -> None:
@@ -199,13 +214,18 @@ class Worker:
         self._link.send({"t": "event", "kind": kind, **fields})
 
     def _progress(self, phase: str, done: int, total: int) -> None:
+        self._read = {"done": done, "total": total}
         self._state("warming" if phase == "warm-up" else "loading", phase=phase, done=done, total=total)
 
     def _ready(self) -> None:
-        """Also when memory was shared out anew: how long requests may be is another then."""
+        """Requests are served, which they may be when not all weights are there. Also when memory was shared out anew: how
+        long requests may be is another then."""
         assert self._memory is not None
         has = {"window": self._memory.window_tokens, "kv_tokens": self._memory.kv_tokens, "backend": self._backend}
-        self._state("ready", **has)
+        if self._arrival is None or self._arrival.coming is None:
+            self._state("ready", **has)
+        else:
+            self._state("loading", **{"phase": "weights", **self._read, "serves": True, **has})
 
     def _state(self, state: str, **fields: Any) -> None:
         self._link.send({"t": "state", "state": state, "phase": "", "done": 0, "total": 0, **fields})
@@ -241,16 +261,21 @@ def _first_line(failure: Exception) -> str:
     return str(failure).splitlines()[0] if str(failure) else type(failure).__name__
 
 
-def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
+def begin_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
+    """Load the real model as far as it must be for requests to run. Imports torch."""
+    return load_engine(config, plan, progress, early=True)
+
+
+def load_engine(config: WorkerConfig, plan: Plan, progress: Progress, early: bool = False) -> Engine:
     """Load the real model. Imports torch."""
     from engine.device.cores import claim
     from engine.prompt.grammar import Matcher, load_tokenizer
-    from engine.runner.load import load
+    from engine.runner.load import begin, finish, load
 
     cores = claim(config.threads)
     if cores.warning:
         log.warning("%s", cores.warning)
-    loaded = load(config.model_dir, plan, config.threads, progress, options=config.options)
+    loaded = (begin if early else load)(config.model_dir, plan, config.threads, progress, options=config.options)
     manifest, experts = loaded.manifest, loaded.experts
     vocab_size = manifest.geometry.vocab_size
 
@@ -281,6 +306,8 @@ def load_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
         listen,
         movable(experts),
         loaded.give_back,
+        loaded.coming,
+        lambda make_room: finish(loaded, progress, make_room),
     )
 
 
@@ -295,7 +322,7 @@ def movable(experts: Executor | None) -> Experts:
     )
 
 
-def serve(config: WorkerConfig, load: Load = load_engine) -> int:
+def serve(config: WorkerConfig, load: Load = begin_engine) -> int:
     """Connect and run. Returns the exit code. Raises OSError when no front listens on the socket."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ)

@@ -108,7 +108,7 @@ def engine_server(
 
 
 def _connect(process: subprocess.Popen[bytes], runtime_dir: Path, log: Path, output: Path) -> Engine:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     record = runtime_dir / "engine.json"
     while True:
         assert process.poll() is None, f"serve ended with {process.returncode}: {output.read_text()}"

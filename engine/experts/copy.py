@@ -63,6 +63,7 @@ class CopyFetcher:
     def start(self, layer: int, experts: Sequence[int], slots: Sequence[int], ahead: bool = False) -> CopyTicket:
         """See Fetcher."""
         n = len(experts)
+        self._bank.need(layer, experts)
         ticket = CopyTicket(n, self._arrived, self._device.clock, self._device.copies(n, self.bytes_per_expert))
         if n:
             sources = self._bank.addresses[layer].numpy()[np.asarray(experts)].tolist()

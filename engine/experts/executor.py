@@ -48,14 +48,14 @@ class Executor(Protocol):
 class Resident:
     """Every expert is computed where it always lies. `addresses[layer]` is [experts] i64.
 
-    `in_place`: that is host memory, read beside the device; otherwise the device's own.
+    `bank`: they lie in host memory, read beside the device; None: in the device's own.
     """
 
     def __init__(
-        self, ops: Ops, shape: ExpertShape, addresses: Sequence[torch.Tensor], device: Device, in_place: bool
+        self, ops: Ops, shape: ExpertShape, addresses: Sequence[torch.Tensor], device: Device, bank: Bank | None = None
     ) -> None:
         self._ops, self._shape, self._addresses = ops, shape, addresses
-        self._device, self._in_place = device, in_place
+        self._device, self._bank = device, bank
         self.hits, self.misses = [0] * len(addresses), [0] * len(addresses)
         self.record: Recorder | None = None
         self.watch = Watch()
@@ -65,11 +65,14 @@ class Resident:
         start = self._device.clock.now()
         if self.record is not None:
             self.record.note(layer, ids.numpy())
-        experts = ids.shape[1] if ids.shape[0] == 1 else len(np.unique(ids.numpy()))
+        distinct = ids.numpy().ravel() if ids.shape[0] == 1 else np.unique(ids.numpy())
+        experts = len(distinct)
         self.hits[layer] += experts
+        if self._bank is not None:
+            self._bank.need(layer, distinct)
         if not self._device.fast_tier:
             out = self._ops.experts(x, ids, weights, self._addresses[layer], self._shape)
-        elif self._in_place:
+        elif self._bank is not None:
             work = self._device.in_place(experts * self._shape.stride, ids.numel())
             out = self._ops.experts(x, ids, weights, self._addresses[layer], self._shape)
             work.computed()
@@ -92,7 +95,7 @@ class Resident:
 
 def in_place(ops: Ops, bank: Bank, device: Device | None = None) -> Resident:
     """Experts are computed in the bank."""
-    return Resident(ops, bank.shape, bank.addresses, device or CpuDevice(), in_place=True)
+    return Resident(ops, bank.shape, bank.addresses, device or CpuDevice(), bank)
 
 
 def fused(ops: Ops, bank: Bank, device: Device, slots: Slots) -> Resident:
@@ -105,7 +108,7 @@ def fused(ops: Ops, bank: Bank, device: Device, slots: Slots) -> Resident:
     finally:
         fetcher.close()
     lie = torch.from_numpy(slots[: len(bank.layers) * bank.experts]).view(len(bank.layers), bank.experts)
-    return Resident(ops, bank.shape, list(lie), device, in_place=False)
+    return Resident(ops, bank.shape, list(lie), device)
 
 
 def offload(

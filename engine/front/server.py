@@ -202,7 +202,7 @@ async def _stop_on_failed_start(front: Front, supervising: asyncio.Task[None]) -
     failure = WorkerGone(worker.message, worker.hint)
     _LOG.error("worker: %s", failure)
     report(worker.code or failure.code, worker.message, worker.hint)
-    if worker.kv_tokens:
+    if worker.was_ready:
         return False
     await asyncio.sleep(LAST_WORDS_S)
     front.stop_asked.set()

@@ -52,6 +52,8 @@ class WorkerState:
     pid: int = 0
     restarts: int = 0
     since: float = 0.0
+    was_ready: bool = False  # it, or one before it
+    serves: bool = False  # requests go to it, which they may before all of its weights are there
     warning: str = ""  # what a worker that serves does not do as the one before it did
 
 
@@ -79,10 +81,10 @@ class Supervisor:
         self._pending: dict[str, Pending] = {}
         self._asked: dict[int, asyncio.Future[dict[str, Any] | None]] = {}
         self._asked_n = 0
-        self._by_hand = ByHand()
+        self._by_hand = ByHand(socket.parent, arguments)
         self._continuity = Continuity()
         self._backend = ""
-        self._served = False  # whether this worker has been ready
+        self._whole = False  # whether this worker has said that it is ready
         self._again: dict[int, dict[str, Any]] | None = (
             None  # set again and not answered, by number; None: not yet sent
         )
@@ -105,14 +107,14 @@ class Supervisor:
             raise self._crash_error()
         pending = Pending(submit)
         self._pending[submit.rid] = pending
-        if self.worker.state == "ready" and not self.paused:
+        if self.worker.serves and not self.paused:
             self._send_pending(pending)
         return pending
 
     def pause(self, on: bool) -> None:
         """Keep what comes from now on, as if the worker were not ready; or send what was kept."""
         self.paused = on
-        if self.worker.state == "ready":
+        if self.worker.serves:
             self._send_waiting()
 
     def cancel(self, rid: str) -> None:
@@ -151,7 +153,7 @@ class Supervisor:
         """What the worker says to a `memory` message with the fields `asked`, sent once it is ready; None while it has not
         answered after `timeout_s`: what was asked of it is done all the same. Raises its refusal, and WorkerGone when it is gone."""
         until = time.monotonic() + timeout_s
-        while self.worker.state != "ready":
+        while not self.worker.serves:
             if self.worker.state == "crashed" or self._stopping:
                 raise self._crash_error()
             if time.monotonic() > until:
@@ -160,7 +162,7 @@ class Supervisor:
         pid = self.worker.pid
         answer = await self._ask({"t": "memory", **asked}, max(_TICK_S, until - time.monotonic()))
         if answer is None:
-            if self.worker.pid != pid or self.worker.state != "ready":
+            if self.worker.pid != pid or not self.worker.serves:
                 raise WorkerGone("The worker ended before it answered.", "It is restarted; ask again.")
             if asked.get("op") == "apply":
                 self._by_hand.keep(asked)  # it will be done; should it be refused instead, a restart says so
@@ -230,7 +232,7 @@ class Supervisor:
         """Start a worker and return why it ended."""
         self._lost = asyncio.get_running_loop().create_future()
         self.worker.code = self.worker.message = self.worker.hint = self.worker.warning = ""
-        self._again, self._served = None, False
+        self._again, self._whole, self.worker.serves = None, False, False
         self._set("starting", phase="start")
         arguments = [*self._arguments, *self._continuity.arguments(), "--socket", str(self._socket)]
         child = await Child.start(arguments, self._log, self._environ)
@@ -257,17 +259,17 @@ class Supervisor:
         gone = self._lost.result() if self._lost.done() and forced else child.explain(code)
         if not self._stopping:
             _LOG.error("worker %d is gone%s: %s", child.pid, ", killed" if forced else "", gone.message)
+        self.worker.serves = False
         self._fail(gone, sent_only=True)
         return gone
 
     async def _may_restart(self, gone: WorkerGone) -> bool:
         """Count and wait out one restart; False, with everything pending failed, when there shall be none."""
-        was_ready = self.worker.kv_tokens > 0
         now = time.monotonic()
         while self._restarts and now - self._restarts[0] > RESTART_WINDOW_S:
             self._restarts.popleft()
         failed = bool(self.worker.code)  # the worker said itself that it cannot serve: the next one would say the same
-        pointless = isinstance(gone, OutOfMemory) and not was_ready
+        pointless = isinstance(gone, OutOfMemory) and not self.worker.was_ready
         if failed or pointless or len(self._restarts) >= len(BACKOFF_S):
             if not failed:
                 hint = gone.hint if isinstance(gone, OutOfMemory) else "ft engine restart"
@@ -366,22 +368,23 @@ class Supervisor:
             self.worker.message = message.get("message") or "The worker failed."
             self.worker.hint = message.get("hint") or ""
             return
-        if state == "ready":
+        if serves := state == "ready" or bool(message.get("serves")):
             window, self.worker.kv_tokens = int(message["window"]), int(message["kv_tokens"])
             self._backend = str(message.get("backend") or "")
-            if self._served and window != self.worker.window:
+            if self.worker.serves and window != self.worker.window:
                 self._continuity.moved(window)
             self.worker.window = window
             if self._again is None:
                 self._set_again()
+        if state == "ready":
+            self._whole = True
             if self._again:
                 self._set("warming", phase="what was set by hand")
                 return
-            self._serves()
         counts = {"done": int(message.get("done") or 0), "total": int(message.get("total") or 0)}
         self._set(state, phase=str(message.get("phase") or state), **counts)
-        if state == "ready":
-            self._send_waiting()
+        if serves and not self._again:
+            self._serves()
 
     def _set_again(self) -> None:
         """Ask a new worker for what was set by hand, before anything else; it counts as ready when it has answered."""
@@ -399,16 +402,18 @@ class Supervisor:
             why = error_of(message["error"]).message
             self._warn(f"What was set by hand ({words(order)}) is lost with the worker that had it: {why}")
         if not self._again:
+            if self._whole:
+                self._set("ready", phase="ready")
             self._serves()
-            self._set("ready", phase="ready")
-            self._send_waiting()
 
     def _serves(self) -> None:
-        """What a worker that becomes ready has is compared with what the one before it had."""
-        if not self._served:
-            self._served = True
+        """What a worker that requests go to has is compared with what the one before it had."""
+        if not self.worker.serves:
+            self.worker.serves = True
             for text in self._continuity.serves(self.worker.window, self._backend):
                 self._warn(text)
+        self.worker.was_ready |= self._whole
+        self._send_waiting()
 
     def _warn(self, text: str) -> None:
         _LOG.warning("%s", text)

@@ -103,3 +103,14 @@ class Foreign:
             if when <= start:
                 return best
         return 0
+
+
+class Beside:
+    """Looks as `foreign` does, where `promised` more bytes, which become fewer, have still to be filled by this process."""
+
+    def __init__(self, foreign: Foreign, promised: Callable[[], int]) -> None:
+        self._foreign, self._promised = foreign, promised
+
+    def look(self, promised_bytes: int = 0) -> Spare:
+        """See Foreign."""
+        return self._foreign.look(promised_bytes + self._promised())

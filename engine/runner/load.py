@@ -1,9 +1,13 @@
-"""From a model directory to something that runs: weights read, pools cut, model built, one real forward done."""
+"""From a model directory to something that runs: weights read, pools cut, model built, one real forward done.
+
+`load` returns when all of that is done. `begin` returns once the dense weights are there: where the backend is known, the model
+runs from then on, each layer waiting for those of its experts that it needs, until `finish` finds that all have come.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from engine import models
 from engine.device.cpu import allocate_arena, give_back, touched_bytes
 from engine.experts.executor import Executor
 from engine.kernels.contract import Ops
+from engine.memory.arena import ArenaFull
 from engine.memory.hardware import forget_high_water, high_water_bytes, resident_bytes
 from engine.memory.options import Options
 from engine.memory.plan import Plan, build_pools, size_text
@@ -24,8 +29,9 @@ from engine.runner.decide import Decision, decide
 from engine.runner.runner import CpuRunner
 from engine.runner.tiers import Tiers, open_tiers
 from engine.scheduler.step import Slice
+from engine.weights.background import Background
 from engine.weights.config import architecture, read_config, text_config
-from engine.weights.ftw import Weights, read_dense, read_weights
+from engine.weights.ftw import Weights, read_dense
 from engine.weights.manifest import Manifest, load_manifest, remedy, verify
 
 log = logging.getLogger(__name__)
@@ -37,9 +43,10 @@ Progress = Callable[[str, int, int], None]  # (phase, done, total): bytes while 
 
 @dataclass(slots=True)
 class Loaded:
-    """A model ready to serve. `pools` are the bookkeeping of the runner's arena; `experts` is None for a dense model.
+    """A model that runs. `pools` are the bookkeeping of the runner's arena; `experts` is None for a dense model.
 
-    `backend` is the one that runs; `decision` says how it was found, when the choice was left to us.
+    `backend` is the one that runs; `decision` says how it was found, when the choice was left to us. `coming` are weights
+    that are still read: None once `finish` has ended, or when there are none to wait for.
     """
 
     manifest: Manifest
@@ -52,6 +59,7 @@ class Loaded:
     backend: str = "none"
     activations: str = "f32"
     decision: Decision | None = None
+    coming: Background | None = None
     resident_bytes: int = 0
     actual_bytes: int = 0  # the peak of the first full chunk, with all of the planned arena touched
     loading_bytes: int = 0  # the peak before it
@@ -87,6 +95,26 @@ def load(
 
     `threads` are the kernels'. Raises WeightsError for bad files, Unsupported for an architecture or backend not offered.
     """
+    loaded = begin(directory, made, threads, progress, kernels, options, early=False)
+    if loaded.coming is not None:
+        loaded.coming.start()
+        finish(loaded, progress)
+    return loaded
+
+
+def begin(
+    directory: Path | str,
+    made: Plan,
+    threads: int,
+    progress: Progress | None = None,
+    kernels: str = "cpu",
+    options: Options = Options(),  # noqa: B008 - frozen
+    early: bool = True,
+) -> Loaded:
+    """As `load`, but when it returns something may be `coming`, which is to be started, and then `finish` is to be called.
+
+    What is coming is dropped when this raises. `early` False: nothing runs before `finish`, not even to choose a backend.
+    """
     report = progress or (lambda phase, done, total: None)
     manifest = load_manifest(directory)
     config = text_config(read_config(manifest.path(manifest.config), remedy(manifest.directory)))
@@ -94,29 +122,63 @@ def load(
     ops = engine.kernels.get(kernels)
     ops.set_threads(threads)
     activations = _activations(ops, options.activations)
-    weights = _read(manifest, made, lambda done, total: report("weights", done, total))
-    pools = build_pools(made)
-    arena = allocate_arena(pools.arena.bytes)
-    tiers = open_tiers(manifest, made, options, ops, pools, arena, weights) if manifest.banks else None
-    found, experts = made.moe_backend, None
-    if tiers is not None:
-        if made.moe_backend == "auto" and options.backend in tiers.candidates():
-            found = options.backend or "auto"
-        experts = tiers.make(tiers.candidates()[0] if found == "auto" else found)
-    model = spec.build(Parts(config, weights.dense, ops, experts, _positions(manifest, made, pools)))
+    weights, coming = _read(manifest, made, lambda done, total: report("weights", done, total))
+    try:
+        pools = build_pools(made)
+        arena = allocate_arena(pools.arena.bytes)
+        tiers = None
+        if manifest.banks:
+            need = _here if coming is None else coming.need
+            tiers = open_tiers(manifest, made, options, ops, pools, arena, weights, need)
+        found, experts = made.moe_backend, None
+        if tiers is not None:
+            if made.moe_backend == "auto" and options.backend in tiers.candidates():
+                found = options.backend or "auto"
+            experts = tiers.make(tiers.candidates()[0] if found == "auto" else found)
+        model = spec.build(Parts(config, weights.dense, ops, experts, _positions(manifest, made, pools)))
+    except BaseException:
+        if coming is not None:
+            coming.close()
+        raise
     runner = CpuRunner(model, manifest.geometry, arena, pools.pages, pools.states, pools.page_tokens, made.kv_dtype)
-    loaded = Loaded(manifest, made, pools, runner, experts, arena, tiers, found, activations)
+    loaded = Loaded(manifest, made, pools, runner, experts, arena, tiers, found, activations, coming=coming)
+    if coming is None:
+        finish(loaded, progress)
+    elif early and found == "auto":
+        coming.start()
+        finish(loaded, progress)
+    return loaded
+
+
+def finish(
+    loaded: Loaded, progress: Progress | None = None, make_room: Callable[[int], object] = lambda pages: None
+) -> None:
+    """Return when everything has come and a forward at full chunk size has succeeded: one that was asked for, or else one
+    of our own. Call between two steps; `make_room` is to free so many pages for it.
+
+    Raises WeightsError for what cannot be read, RuntimeError on logits that are not finite, and ArenaFull when those who run
+    hold everything that the forward needs: try again later.
+    """
+    report = progress or (lambda phase, done, total: None)
+    made, pools, tiers, arena = loaded.plan, loaded.pools, loaded.tiers, loaded.arena
+    if loaded.coming is not None:
+        loaded.coming.wait()
+        loaded.coming = None
+        if tiers is not None and tiers.bank is not None:
+            tiers.bank.seal()
     report("warm-up", 0, 1)
-    loaded.loading_bytes = high_water_bytes()
-    forget_high_water()
-    warm_up(loaded)
+    if not loaded.loading_bytes:
+        loaded.loading_bytes = high_water_bytes()
+    if loaded.runner.most_rows < _chunk(loaded):
+        forget_high_water()
+        warm_up(loaded, make_room)
     loaded.actual_bytes = high_water_bytes() - touched_bytes(arena) + made.slabs * made.slab_bytes
-    if tiers is not None and experts is not None and made.moe_backend == "auto":
-        if found == "auto":
-            experts.close()
+    if tiers is not None and loaded.experts is not None and made.moe_backend == "auto":
+        if loaded.backend == "auto":
+            loaded.experts.close()
             loaded.experts, loaded.decision = _decide(loaded, tiers)
         else:
-            loaded.decision = Decision(found, {})
+            loaded.decision = Decision(loaded.backend, {})
         loaded.backend = loaded.decision.backend
         if loaded.backend == "cpu" and pools.slots is not None:
             pools.slots.give_back(pools.arena.held("experts"))
@@ -130,19 +192,21 @@ def load(
     if loaded.actual_bytes > made.total_bytes * TOLERANCE:
         log.warning("that is %s more than planned", size_text(loaded.actual_bytes - made.total_bytes))
     report("warm-up", 1, 1)
-    return loaded
 
 
-def warm_up(loaded: Loaded) -> None:
+def warm_up(loaded: Loaded, make_room: Callable[[int], object] = lambda pages: None) -> None:
     """One real forward at full chunk size on borrowed pages. Raises RuntimeError on logits that are not finite."""
-    made = loaded.plan
-    rows = min(made.chunk_tokens, made.window_tokens)
-    with _Borrowed(loaded, rows) as borrowed:
+    rows = _chunk(loaded)
+    with _Borrowed(loaded, rows, make_room) as borrowed:
         loaded.runner.warm_up([borrowed.slice(0, rows)])
 
 
+def _chunk(loaded: Loaded) -> int:
+    return min(loaded.plan.chunk_tokens, loaded.plan.window_tokens)
+
+
 def _decide(loaded: Loaded, tiers: Tiers) -> tuple[Executor, Decision]:
-    rows = min(loaded.plan.chunk_tokens, loaded.plan.window_tokens)
+    rows = _chunk(loaded)
     with _Borrowed(loaded, rows) as borrowed:
 
         def decode(i: int) -> None:
@@ -152,15 +216,22 @@ def _decide(loaded: Loaded, tiers: Tiers) -> tuple[Executor, Decision]:
 
 
 class _Borrowed:
-    """Pages and a state for a sequence that nobody asked for."""
+    """Pages and a state for a sequence that nobody asked for. Entering raises ArenaFull."""
 
-    def __init__(self, loaded: Loaded, tokens: int) -> None:
-        self._loaded, self.tokens = loaded, tokens
+    def __init__(self, loaded: Loaded, tokens: int, make_room: Callable[[int], object] = lambda pages: None) -> None:
+        self._loaded, self.tokens, self._make_room = loaded, tokens, make_room
 
     def __enter__(self) -> _Borrowed:
         pools = self._loaded.pools
-        self._pages = pools.pages.alloc(-(-self.tokens // pools.page_tokens))
-        self._state = -1 if pools.states is None else pools.states.alloc()
+        pages = -(-self.tokens // pools.page_tokens)
+        if pools.pages.free < pages:
+            self._make_room(pages - pools.pages.free)
+        self._pages = pools.pages.alloc(pages)
+        try:
+            self._state = -1 if pools.states is None else pools.states.alloc()
+        except ArenaFull:
+            self._return_pages()
+            raise
         if self._state >= 0:
             self._loaded.runner.zero_state(self._state)
         return self
@@ -171,19 +242,26 @@ class _Borrowed:
         return Slice(-1, [(seed + token) % vocab for token in range(n)], start, self._pages, self._state)
 
     def __exit__(self, *failure: object) -> None:
-        pools = self._loaded.pools
+        self._return_pages()
+        if self._loaded.pools.states is not None:
+            self._loaded.pools.states.release(self._state)
+
+    def _return_pages(self) -> None:
         for page in self._pages:
-            pools.pages.release(page)
-        if pools.states is not None:
-            pools.states.release(self._state)
+            self._loaded.pools.pages.release(page)
 
 
-def _read(manifest: Manifest, made: Plan, progress: Callable[[int, int], None]) -> Weights:
-    if made.bank == "disk":
-        if not all(bank.expert_crc32 for bank in manifest.banks):  # nothing to check single experts against later
-            verify(manifest.directory, progress)
-        return Weights(read_dense(manifest, progress), {})
-    return read_weights(manifest, progress)
+def _read(manifest: Manifest, made: Plan, progress: Callable[[int, int], None]) -> tuple[Weights, Background | None]:
+    if made.bank == "ram":
+        coming = Background(manifest, progress)
+        return coming.weights, coming
+    if made.bank == "disk" and not all(bank.expert_crc32 for bank in manifest.banks):
+        verify(manifest.directory, progress)  # nothing to check single experts against later
+    return Weights(read_dense(manifest, progress), {}), None
+
+
+def _here(layer: int, experts: Iterable[int]) -> None:
+    """Nothing is coming."""
 
 
 def _positions(manifest: Manifest, made: Plan, pools: Pools) -> int:

@@ -36,6 +36,7 @@ class CpuRunner:
         self._sampler = sampler or Sampler()
         self._state_layer_bytes = geometry.state_layer_bytes
         self._row_bytes = geometry.head_dim * _KV_VALUE_BYTES[kv_dtype]
+        self.most_rows = 0  # of a step that succeeded
         self._page_shape = (geometry.attention_layers * 2 * geometry.kv_heads, page_tokens * self._row_bytes)
 
     @torch.inference_mode()
@@ -57,6 +58,8 @@ class CpuRunner:
             return tuple(gone)
 
         logits = self.model.forward(ids, batch, wanted, dropped).numpy()
+        if not gone:
+            self.most_rows = max(self.most_rows, ids.shape[0])
         return [
             self._sampler.choose(slices[i].seq, row, spec)
             for i, row in zip((i for i in sampling if i not in gone), logits, strict=True)

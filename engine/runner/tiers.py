@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,15 +94,21 @@ class Tiers:
 
 
 def open_tiers(
-    manifest: Manifest, made: Plan, options: Options, ops: Ops, pools: Pools, arena: torch.Tensor, weights: Weights
+    manifest: Manifest,
+    made: Plan,
+    options: Options,
+    ops: Ops,
+    pools: Pools,
+    arena: torch.Tensor,
+    weights: Weights,
+    need: Callable[[int, Iterable[int]], None],
 ) -> Tiers:
-    """Leases the plan's slots and seals the bank. `weights.banks` is empty when experts stay on disk."""
+    """Leases the plan's slots. `weights.banks` is empty when experts stay on disk; `need` as in Bank."""
     files = sorted(manifest.banks, key=lambda bank: bank.layer)
     shape = _one_shape(manifest, files)
     bank = None
     if made.bank == "ram":
-        bank = Bank([weights.banks[file.layer] for file in files], shape)
-        bank.seal()
+        bank = Bank([weights.banks[file.layer] for file in files], shape, need)
     leased = [] if pools.slots is None else pools.slots.lease(made.expert_slabs)
     device = choose.create(made.device, options.emulate_fill_gbs, options.emulate_host_gbs)
     return Tiers(

@@ -11,8 +11,8 @@ import mmap
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,6 +42,7 @@ class Reader:
 
     def __init__(self, threads: int = THREADS, advance: Callable[[int], None] = lambda n_bytes: None) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="read")
+        self._urgent = ThreadPoolExecutor(threads, thread_name_prefix="read-now")
         self._advance, self._scratch = advance, threading.local()
         self._files: list[FileRead] = []
 
@@ -54,7 +55,7 @@ class Reader:
         return self._file(path, size_bytes, self._small_buffer)
 
     def _file(self, path: Path, size_bytes: int, buffer: _Buffer) -> FileRead:
-        self._files.append(FileRead(path, size_bytes, self._pool, buffer, self._advance))
+        self._files.append(FileRead(path, size_bytes, self._pool, self._urgent, buffer, self._advance))
         return self._files[-1]
 
     def _small_buffer(self, offset: int, n_bytes: int) -> memoryview:
@@ -67,37 +68,63 @@ class Reader:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._pool, self._urgent):
+            pool.shutdown(cancel_futures=True)
         for file in self._files:
             file.close()
 
 
 class FileRead:
-    """A file on its way: wait with `crc32`. Made by a Reader."""
+    """A file on its way: wait with `crc32`, or for some of it with `hurry`. Made by a Reader."""
 
     def __init__(
         self,
         path: Path,
         size_bytes: int,
         pool: ThreadPoolExecutor,
+        urgent: ThreadPoolExecutor,
         buffer: _Buffer,
         advance: Callable[[int], None],
     ) -> None:
         self.path, self.size_bytes = path, size_bytes
-        self._buffer, self._advance = buffer, advance
-        self._open = threading.Lock()
+        self._buffer, self._advance, self._urgent = buffer, advance, urgent
+        self._open, self._overtaking = threading.Lock(), threading.Lock()
         self._fd, self._direct = -1, bool(_DIRECT)
         self._chunks = [pool.submit(self._read, offset) for offset in range(0, size_bytes, READ_BYTES)]
 
     def crc32(self) -> int:
         """Waits. The checksum of the file. Raises CutShort, and OSError for what cannot be read."""
         combine, total, n_bytes = Combiner(READ_BYTES), 0, 0
-        for chunk in self._chunks:
+        for i in range(len(self._chunks)):
             size = min(READ_BYTES, self.size_bytes - n_bytes)
-            total = combine(total, chunk.result(), size)
+            total = combine(total, self._result(i), size)
             n_bytes += size
         self.close()
         return total
+
+    def hurry(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Return when the bytes of these spans (start, end) are there; what of them has not begun is read before everything
+        else. Raises CutShort, OSError. One caller at a time, which may be another than that of `crc32`."""
+        chunks = sorted(
+            {i for start, end in spans for i in range(start // READ_BYTES, (end + READ_BYTES - 1) // READ_BYTES)}
+        )
+        with self._overtaking:
+            for i in chunks:
+                if self._chunks[i].cancel():
+                    self._chunks[i] = self._urgent.submit(self._read, i * READ_BYTES)
+        for i in chunks:
+            self._chunks[i].result()
+
+    def _result(self, i: int) -> int:
+        while True:
+            chunk = self._chunks[i]
+            try:
+                return chunk.result()
+            except CancelledError:
+                with self._overtaking:
+                    overtaken = self._chunks[i] is not chunk
+                if not overtaken:  # its reader was left
+                    raise
 
     def close(self) -> None:
         """Only when nothing is being read any more."""

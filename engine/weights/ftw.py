@@ -47,13 +47,12 @@ def read_weights(manifest: Manifest, progress: Progress | None = None, threads: 
     Peak memory is the size of the weights; every byte is summed as it arrives. Raises WeightsError naming the file that is
     short, unreadable or corrupt.
     """
-    for bank in manifest.banks:
-        _check_bank(manifest, bank)
+    check_banks(manifest)
     meter = Meter(manifest.total_bytes, progress)
     with Reader(threads, meter.advance) as reader:
-        dense = _Load(reader, manifest, manifest.dense_file, manifest.dense_bytes, manifest.dense_crc32)
-        banks = [(bank, _load_bank(reader, manifest, bank)) for bank in manifest.banks]
-        views = _views(manifest, dense.result())
+        dense = load_dense(reader, manifest)
+        banks = [(bank, load_bank(reader, manifest, bank)) for bank in manifest.banks]
+        views = dense_views(manifest, dense.result())
         return Weights(views, {bank.layer: load.result().view(bank.experts, bank.stride) for bank, load in banks})
 
 
@@ -63,34 +62,45 @@ def read_dense(
     """Only the tensors outside the experts; see `read_weights`."""
     meter = Meter(manifest.dense_bytes, progress)
     with Reader(threads, meter.advance) as reader:
-        load = _Load(reader, manifest, manifest.dense_file, manifest.dense_bytes, manifest.dense_crc32)
-        return _views(manifest, load.result())
+        return dense_views(manifest, load_dense(reader, manifest).result())
 
 
 def read_bank(manifest: Manifest, bank: Bank, threads: int = THREADS) -> torch.Tensor:
     """One layer's experts, uint8 [experts, stride]; see `read_weights`."""
     _check_bank(manifest, bank)
     with Reader(threads) as reader:
-        return _load_bank(reader, manifest, bank).result().view(bank.experts, bank.stride)
+        return load_bank(reader, manifest, bank).result().view(bank.experts, bank.stride)
 
 
-class _Load:
-    """A file being read into memory of its own."""
+class Load:
+    """A file being read into `memory`, which it has for itself."""
 
     def __init__(self, reader: Reader, manifest: Manifest, file: str, size_bytes: int, crc32: int) -> None:
-        self._memory = _pages(size_bytes)
+        pages = _pages(size_bytes)
+        self.memory = pages[:size_bytes]
         self._manifest, self._crc32 = manifest, crc32
-        self._read = reader.into(manifest.path(file), size_bytes, self._memory.numpy().data)
+        self.read = reader.into(manifest.path(file), size_bytes, pages.numpy().data)
 
     def result(self) -> torch.Tensor:
         """Waits. Raises WeightsError."""
-        data = self._memory[: self._read.size_bytes]
-        check_sum(self._manifest, self._read, self._crc32, data.numpy().data)
-        return data
+        check_sum(self._manifest, self.read, self._crc32, self.memory.numpy().data)
+        return self.memory
 
 
-def _load_bank(reader: Reader, manifest: Manifest, bank: Bank) -> _Load:
-    return _Load(reader, manifest, bank.file, bank.bytes, bank.crc32)
+def load_dense(reader: Reader, manifest: Manifest) -> Load:
+    """Have the tensors outside the experts come; see `dense_views`."""
+    return Load(reader, manifest, manifest.dense_file, manifest.dense_bytes, manifest.dense_crc32)
+
+
+def load_bank(reader: Reader, manifest: Manifest, bank: Bank) -> Load:
+    """Have one layer's experts come."""
+    return Load(reader, manifest, bank.file, bank.bytes, bank.crc32)
+
+
+def check_banks(manifest: Manifest) -> None:
+    """Raises WeightsError for a bank that the kernels could not read."""
+    for bank in manifest.banks:
+        _check_bank(manifest, bank)
 
 
 def _check_bank(manifest: Manifest, bank: Bank) -> None:
@@ -103,7 +113,8 @@ def _check_bank(manifest: Manifest, bank: Bank) -> None:
         raise _contradiction(manifest, f"expert stride {bank.stride} in {bank.file}")
 
 
-def _views(manifest: Manifest, buffer: torch.Tensor) -> dict[str, Packed | torch.Tensor]:
+def dense_views(manifest: Manifest, buffer: torch.Tensor) -> dict[str, Packed | torch.Tensor]:
+    """The tensors that lie in what was read of the dense file. Raises WeightsError where the manifest cannot be right."""
     for name, entry in manifest.dense.items():
         if entry.format in FORMATS and len(entry.shape) == 2:
             expected = packed_bytes(*entry.shape, entry.format)

@@ -16,7 +16,8 @@ import json
 import re
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -168,20 +169,25 @@ class Meter:
 def check_sum(manifest: Manifest, read: FileRead, expected: int, data: memoryview | None = None) -> None:
     """Waits for `read`, whose bytes went to `data` or nowhere. Raises WeightsError naming the file that is short, unreadable or
     corrupt, and of a bank the first expert that is."""
-    fix = remedy(manifest.directory)
-    try:
+    with reading(manifest, read.path):
         found = read.crc32()
-    except CutShort as cut:
-        raise WeightsError(f"{read.path} is truncated: it ends at byte {cut.offset}.", fix) from None
-    except OSError as error:
-        raise WeightsError(
-            f"{read.path} cannot be read: {error.strerror}.", "Check the disk and permissions."
-        ) from error
     if found != expected:
         where = _where(manifest, read.path, data)
         raise WeightsError(
-            f"{read.path} is corrupt{where}: its checksum is {found:08x} and should be {expected:08x}.", fix
+            f"{read.path} is corrupt{where}: its checksum is {found:08x} and should be {expected:08x}.",
+            remedy(manifest.directory),
         )
+
+
+@contextmanager
+def reading(manifest: Manifest, path: Path) -> Iterator[None]:
+    """What a read of `path` raises becomes a WeightsError that names it."""
+    try:
+        yield
+    except CutShort as cut:
+        raise WeightsError(f"{path} is truncated: it ends at byte {cut.offset}.", remedy(manifest.directory)) from None
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be read: {error.strerror}.", "Check the disk and permissions.") from error
 
 
 def _where(manifest: Manifest, path: Path, data: memoryview | None) -> str:

@@ -12,14 +12,19 @@ from ftagent.settings.values import parse_tokens
 
 PRESETS = ("minimum", "chat", "agent", "auto")
 _MOVES = 5  # newest ones shown
+_MOST = 1 << 53  # of anything
 
 
 def parse_amount(text: str, flag: str) -> int:
     """`1200`, `64k`, `1m` → a number; k is 1,024 as everywhere. Raises UsageError."""
+    shown = text if len(text) <= 24 else f"{text[:20]}…"
     try:
-        return parse_tokens(text)
+        amount = parse_tokens(text)
     except ValueError:
-        raise UsageError(f"{flag} {text}: expected a number such as 512, 64k or 1m.", "ft ctl cache --help") from None
+        raise UsageError(f"{flag} {shown}: expected a number such as 512, 64k or 1m.", "ft ctl cache --help") from None
+    if amount > _MOST:
+        raise UsageError(f"{flag} {shown}: no machine has room for so many.", "ft ctl cache --help")
+    return amount
 
 
 def request_body(moe: str | None, kv: str | None, preset: str | None, auto: bool) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 A scripted request gets its forced tokens; any other gets the last words of its own prompt, again and again. The
 file named by FT_FAKE_WORKER is read at each submit: a JSON object with `tokens_per_s`, `silent_s` before the first
-token (`background_silent_s` for background work), and `mode`: die, kill, garbage, freeze, error or wait (before ready, until the file `go` appears beside it).
+token (`background_silent_s` for background work), and `mode`: die, kill, garbage, freeze, error, wait (before ready, until the file `go` appears beside it) or
+early (as wait, and serves meanwhile).
 """
 
 from __future__ import annotations
@@ -57,14 +58,22 @@ class Worker:
             failure = {"code": "FT-E0510 weights", "message": "bank 3 is corrupt.", "hint": "Pull it again."}
             self.send({"t": "state", "state": "failed", "phase": "weights", "done": 1, "total": 2, **failure})
             return 1
-        while control().get("mode") == "wait" and not (CONTROL.parent / "go").exists():
-            time.sleep(0.05)
         window = int(sys.argv[sys.argv.index("--kv") + 1]) if "--kv" in sys.argv else 65536
         window = control().get("window", window)
         ready = {"window": window, "kv_tokens": window, "backend": control().get("backend", "cpu")}
-        self.send({"t": "state", "state": "ready", "phase": "ready", "done": 2, "total": 2, **ready})
+        while control().get("mode") == "wait" and not (CONTROL.parent / "go").exists():
+            time.sleep(0.05)
+        early = control().get("mode") == "early"
+        if early:
+            loading = {"state": "loading", "phase": "weights", "done": 1, "total": 2, "serves": True}
+            self.send({"t": "state", **loading, **ready})
+        else:
+            self.send({"t": "state", "state": "ready", "phase": "ready", "done": 2, "total": 2, **ready})
         decoder = Decoder()
         while True:
+            if early and (CONTROL.parent / "go").exists():
+                early = False
+                self.send({"t": "state", "state": "ready", "phase": "ready", "done": 2, "total": 2, **ready})
             readable, _, _ = select.select([self.sock], [], [], 0.001 if self.jobs else 0.2)
             if readable:
                 data = self.sock.recv(1 << 16)

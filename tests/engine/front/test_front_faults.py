@@ -163,6 +163,18 @@ def test_a_hang_up_before_a_whole_answer_stops_the_work(calm: tuple[Engine, Cont
     assert engine.wait_idle(2.0)["engine"]["running"] == 0
 
 
+def test_a_request_is_served_while_the_worker_says_that_it_still_loads(models_dir: Path) -> None:
+    with fake_engine(models_dir, ready=False, mode="early") as (engine, control):
+        answer = engine.client.post("/v1/chat/completions", json={**LONG, "stream": False, "max_tokens": 3})
+        assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 3
+        state = engine.client.get("/ready")
+        assert state.status_code == 503 and state.json()["state"] == "loading" and state.json()["progress"] == 0.5
+        told = engine.client.post("/v1/engine/memory/apply", json={"kv_tokens": 4096})
+        assert told.status_code == 200 and told.json()["asked"]["kv_tokens"] == 4096
+        control.go()
+        engine.wait_ready()
+
+
 def test_requests_wait_with_heartbeats_while_the_worker_loads(models_dir: Path) -> None:
     with fake_engine(models_dir, ["--heartbeat-s", "0.2"], ready=False, mode="wait") as (engine, control):
         while engine.client.get("/ready").json()["state"] != "loading":
