@@ -21,6 +21,7 @@ from ftagent.dashboard.model import (
     Frame,
     LogLine,
     Series,
+    Session,
     Told,
     Totals,
     Turn,
@@ -35,6 +36,7 @@ from ftagent.settings.config import Settings
 
 Json = Mapping[str, Any]
 TURNS, EVENTS, POINTS, LINES = 512, 200, 600, 512
+AT_WORK = ("prefill", "thinking", "running")
 NAMES = (("decode_tps", "tok/s"), ("prefill_tps", "tok/s"), ("hit_rate", "share"), ("fill_bytes_per_s", "B/s"))
 
 
@@ -68,6 +70,7 @@ class Gathered:
         self.kept: list[records.Session] = []
         self.what_ifs: tuple[WhatIf, ...] = ()
         self.forecasts: tuple[Json, ...] = ()
+        self.resumes: dict[str, tuple[float | None, float | None]] = {}  # by session: warm and cold seconds
         self.forecasts_at: float | None = None
         self.logs: tuple[LogLine, ...] = ()
         self.checks: tuple[Check, ...] | None = None
@@ -97,6 +100,7 @@ class Gathered:
         self.url, self.pid, self.model, self.arguments = url, pid, model, arguments
         self.answers = Answers()
         self._ready, self._counts, self.what_ifs = {}, None, ()
+        self.forecasts, self.resumes = (), {}
         self.last_event = 0
         self._running.clear()
         self._paces.clear()
@@ -211,9 +215,10 @@ class Gathered:
         names |= {session.id: str(session.field("name") or "") for session in self.kept}
         agents = {id_: fact.get("harness") for id_, fact in facts.items()}
         agents |= {session.id: session.field("agent", "name") for session in self.kept}
+        spread = _spread(self.forecasts)
         in_flight = tuple(
             in_flight_of(
-                r, names.get(str(r.get("session")), ""), agents.get(str(r.get("session"))), self._pace(id_), now
+                r, names.get(str(r.get("session")), ""), agents.get(str(r.get("session"))), self._pace(id_), now, spread
             )
             for id_, r in self._running.items()
         )
@@ -231,7 +236,7 @@ class Gathered:
             project=self._here.name,
             readonly=self.readonly,
             engine=self._engine(stats, life, memory, now),
-            sessions=tuple(replace(s, name=names.get(s.id) or s.name) for s in sessions),
+            sessions=tuple(self._named(s, names) for s in sessions),
             in_flight=in_flight,
             memory=views.memory_of(memory, stats, self.answers.told("/v1/engine/memory"), self.what_ifs),
             series=tuple(_series(name, unit, self._series[name]) for name, unit in NAMES if self._series[name]),
@@ -276,6 +281,10 @@ class Gathered:
             made = views.experts_of(self.answers.get(stats), picture, told, hit_rate, self._per_token)
             self._experts_made = (key, made)
         return self._experts_made[1]
+
+    def _named(self, session: Session, names: Mapping[str, str]) -> Session:
+        warm, cold = self.resumes.get(session.id, (None, None)) if session.status not in AT_WORK else (None, None)
+        return replace(session, name=names.get(session.id) or session.name, resume_s=warm, cold_s=cold)
 
     def _alerts(self) -> list[Alert]:
         if not self.reachable:
@@ -330,6 +339,14 @@ class Gathered:
         if decoded > 0:
             self._per_token = misses / decoded
         return hits / (hits + misses) if hits + misses > 0 else None
+
+
+def _spread(forecasts: Sequence[Json]) -> float | None:
+    """How far the p95 of a forecast lies above its median, of the longest prompt that was asked for."""
+    for answer in reversed(forecasts):
+        if answer.get("ttft_p50_s") and answer.get("ttft_p95_s"):
+            return float(answer["ttft_p95_s"] / answer["ttft_p50_s"])
+    return None
 
 
 def _positive(rate: Any) -> float | None:

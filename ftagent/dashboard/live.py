@@ -19,7 +19,7 @@ from ftagent.atomic import read_json
 from ftagent.context import Context, find_project
 from ftagent.dashboard import views
 from ftagent.dashboard.diffs import diff_stats
-from ftagent.dashboard.gather import Gathered
+from ftagent.dashboard.gather import AT_WORK, Gathered
 from ftagent.dashboard.http import Http, Unreachable
 from ftagent.dashboard.model import Act, Check, Explanation, Frame, Outcome, Part, WhatIf
 from ftagent.dashboard.people import Folder
@@ -32,8 +32,11 @@ from ftagent.settings.config import Settings
 
 HISTORY = 256  # records asked for when an engine is found
 LOOK_S = 1.0  # between two looks for one
+FOUND_S = 2.0  # until the first answers are there
 SLOW_S = 40.0  # the engine answers questions about memory between two steps
 CURVE = (0, 256, 1_024, 4_096, 16_384, 65_536)  # new tokens
+USUAL = 4_096
+RESUMES, NEXT_TOKENS = 10, 256  # sessions, and what they may send next
 WHAT_IF_TOKENS = 32 << 10
 HEARD_S = 0.2  # events of the past come at once
 LINES = 500
@@ -49,6 +52,7 @@ class Job:
     every_s: float
     else_s: float | None
     local: bool = False  # needs no engine
+    later: bool = False  # asks about what others have found
     task: asyncio.Task[None] | None = None
     done_at: float = float("-inf")
 
@@ -81,12 +85,13 @@ class LiveSource:
             Job(self._ask_memory, ("overview", "memory"), 2.0, 15.0),
             Job(self._ask_sessions, ("overview",), 2.0, 5.0),
             Job(self._ask_life, ("overview", "engine"), 2.0, 5.0),
-            Job(self._ask_what_ifs, ("overview", "memory"), 10.0, None),
+            Job(self._ask_what_ifs, ("overview", "memory"), 10.0, None, later=True),
             Job(self._ask_forecast, ("turns", "overview"), 10.0, None),
+            Job(self._ask_resumes, ("overview",), 30.0, None, later=True),
             Job(self._ask_experts, ("experts",), 2.0, None),
             Job(self._read_log, ("logs",), 1.0, None, local=True),
             Job(self._check, ("doctor",), 60.0, None, local=True),
-            Job(self._diff, ("overview",), 15.0, None, local=True),
+            Job(self._diff, ("overview",), 15.0, None, local=True, later=True),
         ]
 
     async def frames(self) -> AsyncIterator[Frame]:
@@ -119,10 +124,12 @@ class LiveSource:
                 self._gathered.ready((await self._http.call("GET", "/ready"))[1] or {}, self._clock())
                 self._gathered.reachable = True
             await self._listen(HEARD_S)
-        jobs = [job.ask() for job in self._jobs if self._wanted(job) is not None]
+        jobs = [job for job in self._jobs if self._wanted(job) is not None]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                await asyncio.gather(*jobs, return_exceptions=True)
+                for later in (False, True):
+                    asked = [_quietly(job.ask) for job in jobs if job.later == later]
+                    await asyncio.gather(*asked, return_exceptions=True)
         return self.frame()
 
     def show(self, *parts: Part) -> None:
@@ -284,6 +291,8 @@ class LiveSource:
         for job in self._jobs:
             every_s = self._wanted(job)
             idle = job.task is None or job.task.done()
+            if job.later and job.task is None and every_s is not None and job.done_at == float("-inf"):
+                job.done_at = now + FOUND_S - every_s
             if every_s is not None and idle and now - job.done_at >= every_s:
                 job.done_at = now
                 job.task = asyncio.create_task(_quietly(job.ask))
@@ -345,10 +354,28 @@ class LiveSource:
         if self._http is None:
             return
         window = self._gathered.answers.get("/v1/stats").get("window") or CURVE[-1]
-        points = [n for n in CURVE if n < window] if "turns" in self._shown else []
+        points = [n for n in CURVE if n < window] if "turns" in self._shown else [min(USUAL, window - 1)]
         answers = [await self._http.get(f"/v1/engine/forecast?new={n}") or {} for n in points]
         self._gathered.forecasts = tuple(answers)
         self._gathered.forecasts_at = self._clock()
+
+    async def _ask_resumes(self) -> None:
+        """What the next turn of the newest sessions that are not at work would wait for, warm and cold."""
+        resting = [s for s in self.frame().sessions if s.status not in AT_WORK and s.context_tokens]
+        found = {}
+        for session in resting[:RESUMES]:
+            warm = None
+            if session.warm_tier in ("ram", "disk"):
+                tier = "&tier=disk" if session.warm_tier == "disk" else ""
+                warm = await self._ttft(f"new={NEXT_TOKENS}&cached={session.context_tokens}{tier}")
+            found[session.id] = (warm, await self._ttft(f"new={session.context_tokens}"))
+        self._gathered.resumes = found
+
+    async def _ttft(self, query: str) -> float | None:
+        if self._http is None:
+            return None
+        seconds = (await self._http.get(f"/v1/engine/forecast?{query}") or {}).get("ttft_p50_s")
+        return None if seconds is None else float(seconds)
 
     async def _ask_records(self) -> None:
         self._gathered.kept = await asyncio.to_thread(self._folder.read)

@@ -81,8 +81,10 @@ def _rate(samples: deque[tuple[float, int]]) -> float | None:
     return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
 
 
-def in_flight_of(record: Record, name: str, agent: str | None, pace: Pace, now: float) -> InFlight:
-    """A record without an end."""
+def in_flight_of(
+    record: Record, name: str, agent: str | None, pace: Pace, now: float, spread: float | None = None
+) -> InFlight:
+    """A record without an end. `spread`: the p95 of forecasts over their median, None: not known."""
     prompt, cached, ttft = record.get("prompt_tokens"), record.get("cached_tokens"), record.get("ttft_s")
     position, started = record.get("prefill_done"), float(record.get("started") or now)
     elapsed = max(0.0, now - started)
@@ -121,17 +123,18 @@ def in_flight_of(record: Record, name: str, agent: str | None, pace: Pace, now: 
         heartbeats=record.get("heartbeats"),
         beat_age_s=None if beat is None else max(0.0, now - beat),
         retried=record.get("retried"),
-        watchdog=watchdog_of(record, now, eta),
+        watchdog=watchdog_of(record, now, eta, spread),
     )
 
 
-def watchdog_of(record: Record, now: float, eta_s: float | None) -> Watchdog:
+def watchdog_of(record: Record, now: float, eta_s: float | None, spread: float | None = None) -> Watchdog:
     """Silence counts from the start, or from the newest heartbeat on a stream; after the first token nothing is waited for."""
     limit, source = least([(record.get("watchdog_s"), "session")])
     if record.get("ttft_s") is not None or record.get("end") is not None:
         return judge(limit, source)
     heard = max(float(record.get("started") or now), (record.get("last_beat") or 0.0) if record.get("stream") else 0.0)
-    return judge(limit, source, max(0.0, now - heard), eta_s)
+    p95_s = None if eta_s is None or spread is None else eta_s * spread
+    return judge(limit, source, max(0.0, now - heard), eta_s, p95_s)
 
 
 def _stage(record: Record) -> str:

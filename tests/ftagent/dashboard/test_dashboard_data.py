@@ -95,6 +95,9 @@ def test_progress_and_what_is_left_come_from_the_scheduler() -> None:
     one = in_flight_of({**RECORD, "prefill_done": 1800}, "a", "claude", pace, 1010.0)
     assert (one.stage, one.todo_tokens, one.done_tokens) == ("prefill", 4000, 800)
     assert one.progress == pytest.approx(0.2) and one.eta_s == pytest.approx(32.0)
+    assert one.watchdog.forecast_p50_s == one.eta_s and one.watchdog.forecast_p95_s is None
+    spread = in_flight_of({**RECORD, "prefill_done": 1800}, "a", "claude", pace, 1010.0, 1.5)
+    assert spread.watchdog.forecast_p95_s == pytest.approx(48.0)
     early = in_flight_of({**RECORD, "prefill_done": None}, "a", "claude", Pace(), 1010.0)
     assert early.eta_s == pytest.approx(50.0)  # of the forecast, ten seconds are over
     waiting = in_flight_of({**RECORD, "cached_tokens": None, "prefill_done": None}, "a", "claude", Pace(), 1010.0)

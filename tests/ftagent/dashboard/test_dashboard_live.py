@@ -293,6 +293,9 @@ def test_one_frame_is_complete_and_soon(served: Engine, tmp_path: Path) -> None:
     assert time.monotonic() - began < 30
     assert frame.engine.state == "ready" and frame.memory.tenants and frame.turns and frame.events
     assert "before" in {session.name for session in frame.sessions} and frame.totals.requests
+    assert {one.label[:4] for one in frame.memory.what_ifs} == {"KV +", "KV -"}
+    own = next(session for session in frame.sessions if session.name == "before")
+    assert own.cold_s is not None and own.resume_s is not None and own.resume_s > 0
 
 
 def test_a_dashboard_that_only_reads_does_nothing(served: Engine, tmp_path: Path) -> None:
