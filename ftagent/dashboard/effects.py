@@ -140,7 +140,10 @@ class Effects:
             self.background(self._acted(act, arguments))
 
     async def _acted(self, act: Act, arguments: Mapping[str, Any]) -> None:
-        self.say((await self.source.act(act, **arguments)).text)
+        view, outcome = self.view, await self.source.act(act, **arguments)
+        if act == "apply" and outcome.done:
+            view.back()  # the plan is what is now
+        self.say(outcome.text)
 
     async def _explain(self, request: str) -> None:
         answer = await self.source.explain(request)

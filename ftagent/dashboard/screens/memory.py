@@ -92,7 +92,8 @@ class MemoryView(View):
             ]
             return [*lines, (), line(("nothing is changed before A and a yes", "dim"))]
         lines += [_row(chosen, glyphs)]
-        facts = f"window {tokens(chosen.window_tokens)}   KV {whole(chosen.kv_tokens)}   expert slots {whole(chosen.moe_slots)}   takes {seconds(chosen.seconds_to_apply)}"
+        slots = f"   expert slots {whole(chosen.moe_slots)}" if chosen.moe_slots is not None else ""
+        facts = f"window {tokens(chosen.window_tokens)}   KV {whole(chosen.kv_tokens)}{slots}   takes {seconds(chosen.seconds_to_apply)}"
         lines.append(line(facts))
         if chosen.waits_for:
             lines.append(line((f"waits for {clean(chosen.waits_for)}", "warn")))
@@ -110,8 +111,7 @@ class MemoryView(View):
         now = self.target if self.target is not None else self._kv(frame)
         if now is None:
             return Say("The engine does not say how much KV it has.")
-        memory = frame.memory
-        low, high = memory.least_kv_tokens or SMALL, memory.most_kv_tokens or now + LARGE
+        low, high = _ends(frame.memory, now)
         self.target, self.preset_at = max(low, min(high, now + by)), None
         return self._asked(frame)
 
@@ -216,11 +216,17 @@ def _machines(frame: Frame, cells: int, glyphs: Glyphs) -> list[Line]:
     return lines
 
 
+def _ends(memory: Memory, now: int) -> tuple[int, int]:
+    """Of the slider, where the engine does not say them too."""
+    low, high = memory.least_kv_tokens or SMALL, memory.most_kv_tokens or now + LARGE
+    return low, max(high, low + 1)
+
+
 def _slider(memory: Memory, now: int | None, want: int | None, cells: int, glyphs: Glyphs) -> Line:
     """KV from the least to the most; `|` stands where it is, the pointer where it would be."""
-    low, high = memory.least_kv_tokens, memory.most_kv_tokens
-    if now is None or want is None or low is None or high is None or high <= low:
-        return line(("the engine does not say how far KV can go", "dim"))
+    if now is None or want is None:
+        return line(("the engine does not say how much KV it has", "dim"))
+    low, high = _ends(memory, now)
     head, tail = f"KV {tokens(low)} ", f" {tokens(high)}   {whole(want)} tokens"
     room = max(8, cells - len(head) - len(tail))
 
@@ -237,10 +243,15 @@ def _row(what: WhatIf, glyphs: Glyphs) -> Line:
     label = fit(what.label, 12)
     if what.possible is False:
         return line((f"{label}{glyphs.bad} not possible", "warn"))
-    hit = f"hit {percent(1 - what.now_miss_rate, 1) if what.now_miss_rate is not None else UNKNOWN} -> {percent(1 - what.miss_rate, 1) if what.miss_rate is not None else UNKNOWN}"
-    return line(
-        f"{label}decode {rate(what.now_decode_tps)} -> {rate(what.decode_tps)} t/s   {hit}   experts {tokens(what.moe_slots)}   KV {tokens(what.kv_tokens)}"
-    )
+    parts = []
+    if what.decode_tps is not None:
+        parts.append(f"decode {rate(what.now_decode_tps)} -> {rate(what.decode_tps)} t/s")
+    if what.miss_rate is not None:
+        before = percent(1 - what.now_miss_rate, 1) if what.now_miss_rate is not None else UNKNOWN
+        parts.append(f"hit {before} -> {percent(1 - what.miss_rate, 1)}")
+    if what.moe_slots is not None:
+        parts.append(f"experts {tokens(what.moe_slots)}")
+    return line(f"{label}{'   '.join([*parts, f'KV {tokens(what.kv_tokens)}'])}")
 
 
 def _moves(memory: Memory, glyphs: Glyphs) -> list[Line]:

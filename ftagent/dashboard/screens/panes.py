@@ -64,11 +64,16 @@ def what_if_line(what: WhatIf) -> Line:
     label = fit(what.label, 9)
     if what.possible is False:
         return line(f"{label} ", (clean(what.why or "not possible"), "warn"))
-    hit = percent(1 - what.miss_rate) if what.miss_rate is not None else UNKNOWN
-    text = f"{label} experts {tokens(what.moe_slots)}, hit {hit}"
+    parts = (
+        [f"experts {tokens(what.moe_slots)}"]
+        if what.moe_slots is not None
+        else [f"KV {tokens(what.kv_tokens)}, possible"]
+    )
+    if what.miss_rate is not None:
+        parts.append(f"hit {percent(1 - what.miss_rate)}")
     if what.decode_tps is not None:
-        text += f", {rate(what.now_decode_tps)} -> {rate(what.decode_tps)} t/s"
-    return line(text)
+        parts.append(f"{rate(what.now_decode_tps)} -> {rate(what.decode_tps)} t/s")
+    return line(f"{label} {', '.join(parts)}")
 
 
 def rates_pane(frame: Frame, room: Room) -> list[Line]:
