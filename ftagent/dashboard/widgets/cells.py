@@ -83,7 +83,7 @@ def fit_line(of: Line, cells: int) -> Line:
     used = 0
     for number, span in enumerate(of):
         size = width(span.text)
-        if used + size > cells or (used + size == cells and any(s.text for s in of[number + 1 :])):
+        if used + size > cells or (used + size == cells and any(width(s.text) for s in of[number + 1 :])):
             done.append(
                 Span(fit(cut(span.text + ("~" if size <= cells - used else ""), cells - used), cells - used), span.role)
             )
