@@ -1,5 +1,8 @@
 """Widths against Rich's own tables, bars against arithmetic, numbers as they are read."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,3 +121,13 @@ def test_the_first_frame_is_drawn_line_by_line():
 def test_words_are_wrapped_and_long_ones_broken():
     assert wrap("one two three", 7) == ["one two", "three"]
     assert wrap("abcdefghij", 4) == ["abcd", "efgh", "ij"]
+
+
+def test_the_first_frame_needs_neither_textual_nor_rich():
+    code = (
+        "import sys; from ftagent.dashboard.app import Options, first_screen; from ftagent.dashboard.mock import frame\n"
+        "assert 'Sessions' in first_screen(frame('four'), Options())\n"
+        "print(*sorted({m.partition('.')[0] for m in sys.modules} & {'textual', 'rich', 'httpx', 'pydantic', 'numpy', 'torch'}))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
