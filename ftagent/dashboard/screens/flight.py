@@ -9,7 +9,7 @@ from ftagent.dashboard.screens.view import Room
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.bars import bar
 from ftagent.dashboard.widgets.cells import Line, clean, line, width
-from ftagent.dashboard.widgets.units import UNKNOWN, age, limit, percent, rate, seconds, whole
+from ftagent.dashboard.widgets.units import UNKNOWN, age, limit, percent, rate, seconds, tokens, whole
 
 BAR = 44
 
@@ -66,7 +66,10 @@ def _stage(flying: InFlight, room: Room) -> list[Line]:
     if flying.stage == "queue":
         return [line((f"{glyphs.dot} queued for {seconds(flying.elapsed_s)}", "warn"))]
     many = f" {whole(flying.done_tokens)}/{whole(flying.todo_tokens)}" if flying.done_tokens is not None else ""
-    lines = [line(gap.join([*before, f"{flying.stage} {seconds(flying.elapsed_s)}{many}"]))]
+    text = gap.join([*before, f"{flying.stage} {seconds(flying.elapsed_s)}"])
+    if width(text + many) > room.width:
+        many = f" {tokens(flying.done_tokens)}/{tokens(flying.todo_tokens)}"
+    lines = [line(text + many)]
     if flying.progress is not None:
         tail = f" {percent(flying.progress)}  ETA {seconds(flying.eta_s)}"
         lines.append(line(*bar(flying.progress, max(4, min(BAR, room.width - len(tail))), glyphs), tail))
@@ -78,12 +81,11 @@ def _patience(flying: InFlight, glyphs: Glyphs) -> Line:
     if dog.limit_s is None:
         return line(("watchdog: no limit known", "dim"))
     words = {"amber": f"{glyphs.warn} half gone", "red": f"{glyphs.bad} nearly gone", "ok": f"{glyphs.good} ok"}
-    source = f" ({dog.source})" if dog.source else ""
     agent = f"{clean(flying.agent)} " if flying.agent else ""
     margin = f"  margin {seconds(dog.margin_s)} " if dog.margin_s is not None else "  "
     miss = "  will miss it" if dog.will_miss else ""
     return line(
-        f"watchdog: {agent}{limit(dog.limit_s)}{source}{margin}",
+        f"watchdog: {agent}{limit(dog.limit_s)}{margin}",
         (words.get(dog.level or "", "") + miss, watchdog_role(dog)),
     )
 
