@@ -182,12 +182,12 @@ FALLBACKS = {"openclaw": ("anthropic/claude-opus", "paid/y"), "qwen": ("modelFal
 @pytest.mark.slow
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(
-    ("agent", "failures", "status"), [("openclaw", 1, 500), ("openclaw", 99, 500), ("qwen", 99, 503)]
+    ("agent", "failures", "status"), [("openclaw", 1, 500), ("openclaw", 99, 500), ("qwen", 20, 503)]
 )
 def test_case_4_paid_fallbacks_stay_unused_when_the_engine_fails(
     rig: Any, agent: str, failures: int, status: int
 ) -> None:
-    """It answers with an error once, or each time: the agent asks it again or says that it failed, and nobody else is asked."""
+    """For a while, or each time: the agent asks it again or says that it failed, and nobody else is asked."""
     rig.install(agent)
     rig.make_hostile(everything(agent))
     run = rig.launch(
@@ -202,9 +202,11 @@ def test_case_4_paid_fallbacks_stay_unused_when_the_engine_fails(
     assert "asked " in run.stdout, run
     asked = int(run.stdout.split("asked ")[1].split()[0])
     print(run.code, asked, len(run.requests))
-    if failures == 1:
+    if failures < 99:
         assert run.code == 0 and ANSWER in run.stdout, run
-        assert asked >= 2 and len(run.requests) == asked - 1 and not any(r["error"] for r in run.requests), run
+        assert (
+            asked > failures and len(run.requests) == asked - failures and not any(r["error"] for r in run.requests)
+        ), run
     else:
         assert run.code != 0 and asked >= 1 and not run.requests, run
     rig.assert_nothing_left(run)
