@@ -83,7 +83,7 @@ def _patience(flying: InFlight, glyphs: Glyphs) -> Line:
     words = {"amber": f"{glyphs.warn} half gone", "red": f"{glyphs.bad} nearly gone", "ok": f"{glyphs.good} ok"}
     agent = f"{clean(flying.agent)} " if flying.agent else ""
     margin = f"  margin {seconds(dog.margin_s)} " if dog.margin_s is not None else "  "
-    miss = "  will miss it" if dog.will_miss else ""
+    miss = ", will miss" if dog.will_miss else ""
     return line(
         f"watchdog: {agent}{limit(dog.limit_s)}{margin}",
         (words.get(dog.level or "", "") + miss, watchdog_role(dog)),
