@@ -76,9 +76,10 @@ def test_amounts_are_spelled_as_everywhere() -> None:
         1 << 20,
         1000,
     ]
-    for text in ("", "0", "-4", "x", "1.5k", "64kk"):
-        with pytest.raises(UsageError, match="--kv"):
+    for text in ("", "0", "-4", "x", "1.5k", "64kk", "9" * 17 + "m", "9" * 5000):
+        with pytest.raises(UsageError, match="--kv") as refused:
             parse_amount(text, "--kv")
+        assert len(str(refused.value)) < 120
 
 
 def test_what_is_asked_is_one_body() -> None:

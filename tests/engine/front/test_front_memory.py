@@ -68,6 +68,7 @@ def test_what_is_asked_reaches_the_worker(engine: Engine, op: str) -> None:
         ({"kv_tokens": -(1 << 40)}, "kv_tokens: expected at least 1"),
         ({"kv_tokens": 1 << 64}, "kv_tokens"),
         ({"moe_slots": 1 << 64}, "moe_slots"),
+        ({"kv_tokens": 99999999999999999 << 20}, "kv_tokens: the number is out of range"),
         ({"kv_tokens": 257}, "KV 257 is odd. Give 256."),
     ],
 )
