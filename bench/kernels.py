@@ -22,12 +22,13 @@ import torch
 
 from engine.bench.rows import Row, row, show
 from engine.kernels import _cpu, best_activations, get
-from engine.kernels.contract import FORMATS, ExpertShape, Packed
+from engine.kernels.contract import FORMATS, Batch, ExpertShape, Packed
 
 HUGE = 2 << 20
 SHAPE_A = (2048, 768, 128, 8)  # hidden, expert width, experts, top-k
 BATCHES = (1, 2, 4, 8, 16)
-PARTS = ("experts", "gemm", "linear", "call", "manners")
+CONTEXTS = (1024, 8192, 32768)
+PARTS = ("experts", "gemm", "linear", "attention", "call", "manners")
 QUICK_FORMATS = ("bf16", "q8_0", "mxfp4")
 TOKENS = (8, 16, 32, 64)
 
@@ -176,6 +177,38 @@ def dense_rows(formats: Sequence[str], samples: int, tokens: Sequence[int] = (1,
     return rows
 
 
+def attention_rows(samples: int, contexts: Sequence[int] = CONTEXTS, page_tokens: int = 64) -> list[Row]:
+    """`attention.<heads>x<key heads>x<dim>.<context>`: a step's one row over bf16 keys and values, layer after layer; GB/s of
+    them, over a plain reader's."""
+    ops, rows = get("cpu"), []
+    none = torch.zeros(0, dtype=torch.int32)
+    for heads, kv_heads, dim in ((32, 4, 128), (9, 3, 64)):
+        for context in contexts:
+            layer_bytes, pages = 4 * kv_heads * page_tokens * dim, context // page_tokens
+            layers = max(1, (256 << 20) // (layer_bytes * pages))
+            arena = huge(pages * layers * layer_bytes)
+            arena.view(torch.bfloat16)[:] = 0.01
+            batch = Batch(
+                arena=arena, row_start=torch.tensor([0, 1], dtype=torch.int32),
+                positions=torch.tensor([context - 1], dtype=torch.int32), start=torch.tensor([context - 1], dtype=torch.int32),
+                page_offsets=(torch.randperm(pages) * layers * layer_bytes).view(1, pages), page_tokens=page_tokens,
+                kv_dtype="bf16", states=torch.zeros(1, 0, dtype=torch.int64), snapshot_seq=none, snapshot_rows=none,
+                snapshot_states=torch.zeros(0, 0, dtype=torch.int64),
+            )  # fmt: skip
+            q = torch.randn(1, heads, dim)
+
+            def work(batch: Batch = batch, q: torch.Tensor = q, layers: int = layers, kv_heads: int = kv_heads) -> None:
+                for layer in range(layers):
+                    ops.attention(batch, layer, q, kv_heads, q.shape[2] ** -0.5)
+
+            def read(arena: torch.Tensor = arena) -> None:
+                _cpu.read_loop(arena.data_ptr(), arena.numel())
+
+            name = f"attention.{heads}x{kv_heads}x{dim}.{context}"
+            rows.append(compare(name, "GB/s", arena.numel(), work, arena.numel(), read, samples))
+    return rows
+
+
 def manner_rows(samples: int) -> list[Row]:
     """`busy.experts`: decode steps of a layer per second while another process burns one core, over those without it;
     `idle.pool`: milliseconds of processor time that the idle threads take per second."""
@@ -253,6 +286,7 @@ def main() -> None:
         "experts": lambda: expert_rows(options.formats, samples, batches),
         "gemm": lambda: gemm_rows(options.formats, samples, tokens),
         "linear": lambda: dense_rows(options.formats, samples, (1, 32) if options.quick else (1, 32, 512)),
+        "attention": lambda: attention_rows(samples, CONTEXTS[:2] if options.quick else CONTEXTS),
         "call": lambda: call_rows(samples),
         "manners": lambda: manner_rows(samples),
     }

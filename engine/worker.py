@@ -237,7 +237,7 @@ def open_disk(config: WorkerConfig, plan: Plan, activations: str) -> Disk | None
     if config.hibernate_dir is None or config.hibernate_bytes <= 0:
         return None
     manifest = hashlib.blake2b((config.model_dir / "ftw.json").read_bytes(), digest_size=16).hexdigest()
-    layout = f"{plan.kv_dtype} {plan.page_tokens} {plan.page_bytes} {plan.state_layer_bytes} {activations}"
+    layout = f"{plan.kv_dtype} in blocks {plan.page_tokens} {plan.page_bytes} {plan.state_layer_bytes} {activations}"
     try:
         return Disk(config.hibernate_dir, config.hibernate_bytes, f"{manifest} {layout}")
     except OSError as failure:

@@ -5,8 +5,12 @@
 // Where keys and values are kept as bf16 and activations are bf16 too, queries and probabilities are rounded to bf16 and
 // multiplied in pairs, as tile.h has it: two neighbouring values of a head in scores, two neighbouring keys in the sum of
 // values. Otherwise everything is fp32. `Pairs` says which.
+//
+// Pairs are multiplied where they lie in the pages (pages.h), whatever stands at positions that no row sees: their scores
+// become -inf, and their values are left out. Everything else is brought to the same form in fp32 first.
 
 constexpr int64_t kPart = 512;
+constexpr int64_t kKeys = 2 * kBlock;
 #ifdef __AVX512F__
 template <bool Pairs>
 constexpr int kTogether = Pairs ? 8 : 4;  // queries that share each loaded key or value vector
@@ -31,9 +35,9 @@ FT_INLINE W pairs_of(I bits) {
 #endif
 }
 template <bool Pairs>
-FT_INLINE auto load_step(const float* from) {
+FT_INLINE auto load_step(const float* from, int64_t left = 16) {
   if constexpr (Pairs)
-    return pairs_of(load_bits(from));
+    return pairs_of(load_pairs((const uint8_t*)from, left));
   else
     return load(from);
 }
@@ -81,19 +85,21 @@ struct Attention {
 
 FT_INLINE int64_t first_key(int64_t position, int64_t window) { return window == 0 || position < window ? 0 : position + 1 - window; }
 
-// Working memory of one task for `count` (row, head) queries. `keys_t` is [steps of a head][kKeys] and `values` is [steps of
-// a block][padded], each of 32 bits; `q` and `p` are factors of the products.
+// Working memory of one task for `count` (row, head) queries; `q` and `p` are factors of the products.
 struct Work {
-  float *keys, *keys_t, *values, *q, *acc, *total, *scores, *p, *m, *l, *total_m, *total_l;
+  float *rows, *keys_t, *values_f32, *q, *acc, *total, *scores, *p, *m, *l, *total_m, *total_l;
   int64_t *position, *start, *active;
-  // The next block, of 64 * padded bytes each: asked for while this one is computed, two lines a step, because hardware
-  // prefetchers stop at every 4 KiB and work fills the window that would hide the misses. Where there is none: what is cached.
-  const uint8_t *next_keys, *next_values;
+  // The two blocks of the keys at hand, of 32 bits a step: keys are [steps of a head][kBlock], values [steps of a block][stride].
+  const float *keys[2], *values[2];
+  int64_t stride;
+  // The next two: asked for while these are computed, because hardware prefetchers stop at every 4 KiB and work fills the
+  // window that would hide the misses. Where there is none: what is cached.
+  const uint8_t *next_keys[2], *next_values[2];
 };
 
-FT_INLINE void ask_for(const uint8_t* lines) {
-  _mm_prefetch((const char*)lines, _MM_HINT_T1);
-  _mm_prefetch((const char*)lines + 64, _MM_HINT_T1);
+FT_INLINE void ask_for(const uint8_t* const (&blocks)[2], int64_t at) {
+  _mm_prefetch((const char*)blocks[0] + at, _MM_HINT_T1);
+  _mm_prefetch((const char*)blocks[1] + at, _MM_HINT_T1);
 }
 
 FT_INLINE int64_t work_bytes(int64_t count, int64_t padded) {
@@ -108,9 +114,9 @@ FT_INLINE Work lay_out(void* memory, int64_t count, int64_t padded) {
     at += n;
     return p;
   };
-  w.keys = take(kKeys * padded);
+  w.rows = take(kKeys * padded);
   w.keys_t = take(kKeys * padded);
-  w.values = take(kKeys * padded);
+  w.values_f32 = take(kKeys * padded);
   w.q = take(count * padded);
   w.acc = take(count * padded);
   w.total = take(count * padded);
@@ -123,45 +129,44 @@ FT_INLINE Work lay_out(void* memory, int64_t count, int64_t padded) {
   w.position = (int64_t*)(((uintptr_t)at + 7) / 8 * 8);
   w.start = w.position + count;
   w.active = w.start + count;
-  w.next_keys = w.next_values = (const uint8_t*)w.keys_t;
   return w;
 }
 
-// Keys before `low` are seen by no row of the span; their pages may have been given away.
+// Keys before `low` and from `length` on are seen by no row of the span; their pages may have been given away.
 template <bool Pairs>
-static void load_keys(const Attention& a, int64_t seq, int64_t head, int64_t begin, int64_t low, int64_t end, Work& w) {
+static void load_keys(const Attention& a, int64_t seq, int64_t head, int64_t begin, int64_t low, int64_t length, Work& w) {
   auto find = [&](int64_t position, int64_t which) { return kv_at(a.b, a.layer, seq, position, which, head, a.kv_heads, a.dim); };
-  w.next_keys = w.next_values = (const uint8_t*)w.keys_t;
-  if constexpr (Pairs) {
-    const bool in_one_page = a.dim == a.padded && a.b.page_tokens % kKeys == 0;
-    if (in_one_page && begin + 2 * kKeys <= end) {
-      w.next_keys = find(begin + kKeys, 0);
-      w.next_values = find(begin + kKeys, 1);
-    }
-    if (in_one_page && begin >= low && begin + kKeys <= end)
-      return load_pairs((const uint16_t*)find(begin, 0), (const uint16_t*)find(begin, 1), a.dim, w.keys_t, w.values);
+  // The block at `at`, or its neighbour in the place of one that nobody sees.
+  auto blocks = [&](int64_t at, int64_t which, const uint8_t* (&found)[2]) __attribute__((always_inline)) {
+    found[0] = find(at + kBlock <= low ? at + kBlock : at, which);
+    found[1] = find(at + kBlock < length ? at + kBlock : at, which);
+  };
+  w.stride = Pairs ? a.dim : a.padded;
+  const uint8_t *keys[2], *values[2];
+  if (a.b.kv_bf16) {
+    blocks(begin, 0, keys);
+    blocks(begin, 1, values);
   }
-  float* values = Pairs ? w.keys + kKeys * a.padded / 2 : w.values;
-  for (int64_t j = 0; j < kKeys; ++j) {
-    const bool seen = begin + j >= low && begin + j < end;
+  if constexpr (Pairs) {
+    const int64_t next = begin + kKeys < length ? begin + kKeys : begin;
+    blocks(next, 0, w.next_keys);
+    blocks(next, 1, w.next_values);
+  }
+  for (int64_t h = 0; h < 2; ++h) {
     if constexpr (Pairs) {
-      uint16_t *key = (uint16_t*)w.keys + j * a.padded, *value = (uint16_t*)values + j * a.padded;
-      for (int64_t i = 0; i < a.padded; ++i) key[i] = value[i] = 0;
-      if (!seen) continue;
-      __builtin_memcpy(key, find(begin + j, 0), a.dim * sizeof(uint16_t));
-      __builtin_memcpy(value, find(begin + j, 1), a.dim * sizeof(uint16_t));
-    } else if (seen) {
-      load_vector(find(begin + j, 0), a.b.kv_bf16, a.dim, w.keys + j * a.padded);
-      load_vector(find(begin + j, 1), a.b.kv_bf16, a.dim, values + j * a.padded);
+      w.keys[h] = (const float*)keys[h];
+      w.values[h] = (const float*)values[h];
     } else {
-      for (int64_t i = 0; i < a.padded; i += 16) store(w.keys + j * a.padded + i, zero());
+      float *to_keys = w.keys_t + h * kBlock * a.padded, *to_values = w.values_f32 + h * kBlock * a.padded;
+      const int64_t at = begin + h * kBlock;
+      if (a.b.kv_bf16)
+        widen(keys[h], values[h], a.dim, a.padded, to_keys, to_values);
+      else
+        load_f32([&](int64_t j, int64_t which) { return find(at + j, which); }, low - at, length - at, a.dim, a.padded, w.rows, to_keys,
+                 to_values);
+      w.keys[h] = to_keys;
+      w.values[h] = to_values;
     }
-  }
-  if constexpr (Pairs) {
-    load_pairs((const uint16_t*)w.keys, (const uint16_t*)values, a.padded, w.keys_t, w.values);
-  } else {
-    for (int64_t d = 0; d < a.padded; d += 8)
-      for (int64_t j = 0; j < kKeys; j += 8) transpose8(w.keys + j * a.padded + d, a.padded, w.keys_t + d * kKeys + j, kKeys);
   }
 }
 
@@ -172,10 +177,10 @@ FT_INLINE void score(const Attention& a, Work& w, const int64_t* ids) {
   const F* q[N];
   clear(s);
   for (int n = 0; n < N; ++n) q[n] = (const F*)w.q + ids[n] * a.padded;
-  for (int64_t d = 0; d < a.padded; d += kStep<Pairs>) {
-    const float* at = w.keys_t + d / kStep<Pairs> * kKeys;
-    if constexpr (Pairs) ask_for(w.next_keys + 64 * d);
-    const decltype(load_step<Pairs>(at)) k[2] = {load_step<Pairs>(at), load_step<Pairs>(at + 16)};
+  for (int64_t d = 0; d < a.dim; d += kStep<Pairs>) {
+    const int64_t at = d / kStep<Pairs> * kBlock;
+    if constexpr (Pairs) ask_for(w.next_keys, 4 * at);
+    const decltype(load_step<Pairs>(w.keys[0])) k[2] = {load_step<Pairs>(w.keys[0] + at), load_step<Pairs>(w.keys[1] + at)};
     accumulate(s, k, q, d);
   }
 #pragma GCC unroll 8
@@ -218,9 +223,9 @@ FT_INLINE void soften(Work& w, const int64_t* ids, const int64_t* firsts, const 
 
 // One step's values for one query alone: of a pair, those of a key it does not see are taken as 0, whatever they are.
 template <bool Pairs>
-FT_INLINE auto seen_step(const float* from, int64_t key, int64_t first, int64_t count) {
+FT_INLINE auto seen_step(const float* from, int64_t left, int64_t key, int64_t first, int64_t count) {
   if constexpr (Pairs)
-    return pairs_of(both(load_bits(from), (key < first ? 0 : 0xffff) | (key + 1 < count ? 0xffff0000 : 0)));
+    return pairs_of(both(load_pairs((const uint8_t*)from, left), (key < first ? 0 : 0xffff) | (key + 1 < count ? 0xffff0000 : 0)));
   else
     return load(from);
 }
@@ -230,8 +235,10 @@ template <bool Pairs, int N, int C>
 FT_INLINE void gather(const Attention& a, Work& w, const int64_t* ids, const float* factor, const int64_t* firsts,
                       const int64_t* counts, int64_t column) {
   using F = typename Factor<Pairs>::Type;
-  using Step = decltype(load_step<Pairs>(w.values));
-  constexpr int64_t step = kStep<Pairs>;
+  using Step = decltype(load_step<Pairs>(w.values[0]));
+  constexpr int64_t step = kStep<Pairs>, steps = kBlock / step;
+  const int64_t left = C > 1 || !Pairs ? 16 : a.dim - column;
+  const float* const values[2] = {w.values[0] + column, w.values[1] + column - steps * w.stride};
   V acc[N][C];
   const F* p[N];
   int64_t from = 0, common = kKeys / step;  // steps of which every query sees all keys
@@ -248,7 +255,7 @@ FT_INLINE void gather(const Attention& a, Work& w, const int64_t* ids, const flo
       const F* const factors[1] = {p[n]};
 #pragma GCC unroll 4
       for (int c = 0; c < C; ++c) {
-        v[c] = seen_step<Pairs>(w.values + j * a.padded + column + 16 * c, j * step, firsts[n], counts[n]);
+        v[c] = seen_step<Pairs>(values[j >= steps] + j * w.stride + 16 * c, left, j * step, firsts[n], counts[n]);
         one[0][c] = acc[n][c];
       }
       accumulate(one, v, factors, j * step);
@@ -262,14 +269,14 @@ FT_INLINE void gather(const Attention& a, Work& w, const int64_t* ids, const flo
     for (int c = 0; c < C; ++c) acc[n][c] = mul(load(w.acc + ids[n] * a.padded + column + 16 * c), set1(factor[n]));
     alone(n, firsts[n] / step, from);
   }
-  const uint8_t* next = w.next_values + 64 * column;  // 16 * C columns ask for as many lines
-  for (int64_t j = from; j < common; ++j) {
-    if constexpr (Pairs && C == 2) ask_for(next + 128 * j);
-    Step v[C];
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t j = h == 0 ? from : (from > steps ? from : steps), end = h == 0 ? (common < steps ? common : steps) : common; j < end; ++j) {
+      if constexpr (Pairs && C == 2) ask_for(w.next_values, 32 * column + 64 * j);  // as many lines as are multiplied
+      Step v[C];
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) v[c] = load_step<Pairs>(w.values + j * a.padded + column + 16 * c);
-    accumulate(acc, v, p, j * step);
-  }
+      for (int c = 0; c < C; ++c) v[c] = load_step<Pairs>(values[h] + j * w.stride + 16 * c, left);
+      accumulate(acc, v, p, j * step);
+    }
 #pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
     alone(n, common > firsts[n] / step ? common : firsts[n] / step, (counts[n] + step - 1) / step);
@@ -290,10 +297,13 @@ static __attribute__((noinline)) void absorb(const Attention& a, Work& w, const 
   score<Pairs, N>(a, w, ids);
   soften<Pairs, N>(w, ids, firsts, counts, factor);
   int64_t column = 0;
-  for (; column + 16 * kColumns<Pairs> <= a.padded; column += 16 * kColumns<Pairs>)
+  for (; column + 16 * kColumns<Pairs> <= a.dim; column += 16 * kColumns<Pairs>)
     gather<Pairs, N, kColumns<Pairs>>(a, w, ids, factor, firsts, counts, column);
   for (; column < a.padded; column += 16) gather<Pairs, N, 1>(a, w, ids, factor, firsts, counts, column);
-  w.next_keys = w.next_values = (const uint8_t*)w.keys_t;
+  for (int h = 0; h < 2; ++h) {
+    w.next_keys[h] = (const uint8_t*)w.keys[h];
+    w.next_values[h] = (const uint8_t*)w.values[h];
+  }
 }
 
 // Fewer queries than `kTogether` at once, as a decode step has them: one by one, each addition would wait for the one before.
@@ -349,7 +359,7 @@ static void attend(const Attention& a, const Span& s, int thread) {
     int64_t end = (part + 1) * kPart < length ? (part + 1) * kPart : length;
     for (int64_t begin = part * kPart > low ? part * kPart : low / kKeys * kKeys; begin < end; begin += kKeys) {
       FlushSubnormals flush;
-      load_keys<Pairs>(a, s.seq, s.head, begin, low, end, w);
+      load_keys<Pairs>(a, s.seq, s.head, begin, low, length, w);
       int64_t active = 0, n = 0;
       for (int64_t i = 0; i < count; ++i)
         if (w.position[i] >= begin && w.start[i] < begin + kKeys) w.active[active++] = i;

@@ -116,7 +116,9 @@ class Batch:
     `page_offsets` [S, P] i64 (byte offset of each KV page in the arena), `states` [S, linear layers] i64 (byte offset of
     each layer's live state in the arena), `snapshots`: list over (sequence, rows of that sequence absorbed, [linear layers]
     i64 byte offsets). `arena` is the device's one uint8 allocation. A page holds, per attention layer,
-    [2 (k, v)][kv_heads][page_tokens][head_dim] in `kv_dtype`; a linear layer's state is [v_heads][k_dim][v_dim] fp32
+    [2 (k, v)][kv_heads] and then, in f32, [page_tokens][head_dim]; in bf16, where page_tokens is a multiple of 16 and head_dim
+    is even, blocks of 16 positions as attention multiplies them: keys [head_dim / 2][16 positions][2], values
+    [8 pairs of positions][head_dim][2]. A linear layer's state is [v_heads][k_dim][v_dim] fp32
     followed by its convolution window [width-1][channels] fp32 (oldest first).
     """
 

@@ -14,6 +14,7 @@ from engine.errors import Unsupported
 
 from . import _cpu
 from .contract import ACTIVATIONS, EXPERT_ACTIVATIONS, FORMATS, Batch, ExpertShape, Heads, Packed, packed_bytes
+from .pages import KV_BLOCK
 
 _FORMAT = {name: index for index, name in enumerate(FORMATS)}
 _F32, _I32, _I64, _U8 = torch.float32, torch.int32, torch.int64, torch.uint8
@@ -100,6 +101,7 @@ class CpuOps:
     def place_heads(self, batch: Batch, layer: int, projected: torch.Tensor, heads: Heads) -> torch.Tensor:
         rows, columns = _shape(projected, 2)
         _equal(rows, batch.positions.numel(), "rows")
+        _even(batch, heads.head_dim)
         q = torch.empty(rows, heads.heads, heads.head_dim)
         at = _address(projected, _F32)
         _cpu.place_heads(_view(batch), layer, at, columns, *_heads(heads, columns), q.data_ptr())
@@ -117,6 +119,7 @@ class CpuOps:
     ) -> torch.Tensor:
         rows, heads, dim = _shape(q, 3)
         _equal(rows, batch.positions.numel(), "rows")
+        _even(batch, dim)
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"{heads} heads cannot share {kv_heads} key heads")
         if window < 0:
@@ -271,6 +274,11 @@ def _equal(found: int, wanted: int, what: str) -> None:
         raise ValueError(f"{found} {what}, {wanted} needed")
 
 
+def _even(batch: Batch, dim: int) -> None:
+    if dim % 2 and batch.kv_dtype == "bf16":
+        raise ValueError(f"heads of {dim} values, an even number needed")
+
+
 def _rows(x: torch.Tensor, weight: torch.Tensor) -> tuple[int, int]:
     """(rows, values of a row) of a tensor that is normalised over its last dimension."""
     dim = x.shape[-1]
@@ -361,6 +369,8 @@ def _view(batch: Batch) -> _cpu.Batch:
         raise ValueError(f"a batch of {seqs} sequences with pages of {batch.page_tokens} tokens")
     if batch.kv_dtype not in ("f32", "bf16"):
         raise ValueError(f"KV cannot be kept as {batch.kv_dtype!r}")
+    if batch.kv_dtype == "bf16" and batch.page_tokens % KV_BLOCK:
+        raise ValueError(f"pages of {batch.page_tokens} tokens, a multiple of {KV_BLOCK} needed")
     view = _cpu.batch(
         _address(batch.arena, _U8), batch.arena.numel(), _address(batch.row_start, _I32),
         _address(batch.positions, _I32), _address(batch.page_offsets, _I64), seqs, rows, pages, batch.page_tokens,

@@ -9,6 +9,7 @@ from torch.nn.functional import silu, softplus
 
 from . import layout
 from .contract import ACTIVATIONS, Batch, ExpertShape, Heads, Packed, packed_bytes
+from .pages import as_kept, by_position
 
 KV_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
@@ -66,9 +67,11 @@ class ReferenceOps:
         for s in range(batch.row_start.numel() - 1):
             for row in range(int(batch.row_start[s]), int(batch.row_start[s + 1])):
                 page, slot = divmod(int(batch.positions[row]), batch.page_tokens)
-                kv = _page(batch, s, page, layer, heads.kv_heads, heads.head_dim)
+                kept = _page(batch, s, page, layer, heads.kv_heads, heads.head_dim)
+                kv = by_position(kept, heads.head_dim)
                 kv[0, :, slot] = k[row].to(kv.dtype)
                 kv[1, :, slot] = v[row].to(kv.dtype)
+                kept.copy_(as_kept(kv))
         return q
 
     def attention(
@@ -87,8 +90,10 @@ class ReferenceOps:
             rows = slice(int(batch.row_start[s]), int(batch.row_start[s + 1]))
             positions = batch.positions[rows]
             length = int(positions.max()) + 1
-            pages = [_page(batch, s, p, layer, kv_heads, dim).float() for p in range(-(-length // batch.page_tokens))]
-            k, v = torch.cat(pages, dim=2)[:, :, :length].repeat_interleave(heads // kv_heads, dim=1)
+            pages = [_page(batch, s, p, layer, kv_heads, dim) for p in range(-(-length // batch.page_tokens))]
+            k, v = torch.cat([by_position(page, dim).float() for page in pages], dim=2)[
+                :, :, :length
+            ].repeat_interleave(heads // kv_heads, dim=1)
             scores = torch.einsum("rhd,hld->rhl", q[rows], k) * scale
             distance = positions[:, None] - torch.arange(length)[None, :]
             unseen = (distance < 0) | (distance >= (window or length + 1))
@@ -233,11 +238,11 @@ def _rotate(x: torch.Tensor, heads: Heads, positions: torch.Tensor) -> None:
 
 
 def _page(batch: Batch, seq: int, page: int, layer: int, heads: int, dim: int) -> torch.Tensor:
-    """A writable view [2, kv_heads, page_tokens, head_dim] of one layer of one KV page."""
+    """A writable view [2, kv_heads, page_tokens * head_dim] of one layer of one KV page, as kept."""
     dtype = KV_DTYPES[batch.kv_dtype]
     count = 2 * heads * batch.page_tokens * dim
     offset = int(batch.page_offsets[seq, page]) + layer * count * dtype.itemsize
-    return batch.arena[offset : offset + count * dtype.itemsize].view(dtype).view(2, heads, batch.page_tokens, dim)
+    return batch.arena[offset : offset + count * dtype.itemsize].view(dtype).view(2, heads, batch.page_tokens * dim)
 
 
 def _snapshots(batch: Batch, seq: int, layer: int) -> list[tuple[int, int]]:

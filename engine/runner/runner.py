@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence, Set
 import numpy as np
 import torch
 
+from engine.kernels.pages import KV_BLOCK, as_kept, by_position
 from engine.layers.decoder import Decoder
 from engine.memory.geometry import Geometry
 from engine.memory.pools import PagePool, StatePool
@@ -35,7 +36,9 @@ class CpuRunner:
         self.batches = BatchBuilder(arena, pages, states, page_tokens, kv_dtype)
         self._sampler = sampler or Sampler()
         self._state_layer_bytes = geometry.state_layer_bytes
+        self._head_dim, self._kv_heads = geometry.head_dim, geometry.kv_heads
         self._row_bytes = geometry.head_dim * _KV_VALUE_BYTES[kv_dtype]
+        self._block = KV_BLOCK if kv_dtype == "bf16" else 1
         self.most_rows = 0  # of a step that succeeded
         self._page_shape = (geometry.attention_layers * 2 * geometry.kv_heads, page_tokens * self._row_bytes)
 
@@ -68,7 +71,7 @@ class CpuRunner:
 
     def copy_page(self, source: int, target: int, tokens: int) -> None:
         """See Runner."""
-        span = tokens * self._row_bytes
+        span = self._span(tokens)
         self._page(target)[..., :span] = self._page(source)[..., :span]
 
     def copy_state(self, source: int, target: int) -> None:
@@ -83,11 +86,19 @@ class CpuRunner:
 
     def read_page(self, page: int, tokens: int) -> bytes:
         """See Runner."""
-        return self._page(page)[..., : tokens * self._row_bytes].numpy().tobytes()
+        rows = self._page(page)[..., : self._span(tokens)]
+        over = -tokens % self._block
+        if over and rows.numel():  # another conversation's positions go nowhere
+            rows = rows.clone()
+            last = rows[:, -self._span(1) :].view(torch.bfloat16).view(-1, 2, self._kv_heads, KV_BLOCK * self._head_dim)
+            vectors = by_position(last, self._head_dim)
+            vectors[..., -over:, :] = 0
+            last.copy_(as_kept(vectors))
+        return rows.numpy().tobytes()
 
     def write_page(self, page: int, data: bytes, tokens: int) -> None:
         """See Runner."""
-        rows, span = self._page_shape[0], tokens * self._row_bytes
+        rows, span = self._page_shape[0], self._span(tokens)
         self._page(page)[..., :span] = _bytes(data, rows * span).view(rows, span)
 
     def read_state(self, state: int) -> bytes:
@@ -111,11 +122,14 @@ class CpuRunner:
             raise RuntimeError("the first forward gave logits that are not finite")
 
     def _page(self, page: int) -> torch.Tensor:
-        """Bytes of a page, [attention layers * 2 * kv_heads, head_dim values of each position end to end]."""
+        """Bytes of a page, [attention layers * 2 * kv_heads, blocks of positions end to end]."""
         offset = self._pages.offset(page)
         rows, row_bytes = self._page_shape
-        # A [2][kv_heads][page_tokens][head_dim] block keeps one head's positions together, so a prefix is a column range.
         return self._arena[offset : offset + rows * row_bytes].view(rows, row_bytes)
+
+    def _span(self, tokens: int) -> int:
+        """Bytes of one head's blocks that hold the first `tokens` positions."""
+        return -(-tokens // self._block) * self._block * self._row_bytes
 
     def _state(self, state: int) -> list[torch.Tensor]:
         assert self._states is not None, "the model has no recurrent layers"

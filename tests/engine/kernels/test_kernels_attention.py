@@ -7,6 +7,7 @@ import torch
 
 from engine.kernels import _cpu
 from engine.kernels.contract import Batch, Heads, Ops
+from engine.kernels.pages import as_kept, by_position
 
 CASES = [  # heads, kv_heads, dim, kv, page_tokens
     (4, 4, 16, "f32", 16),
@@ -144,13 +145,54 @@ def test_keys_after_a_row_do_not_reach_it_even_as_nan(cpu, make_arena, activatio
 
 
 @IN_BOTH
+@pytest.mark.parametrize("kv", ["f32", "bf16"])
+@pytest.mark.parametrize("dim,page_tokens", [(24, 16), (64, 48), (80, 64)])
+def test_what_lay_in_a_page_before_never_reaches_a_row(cpu, make_arena, activations, kv, dim, page_tokens):
+    """Every step over a page full of NaN has the bits it has over one of zeros: chunks, decode, windows and other sequences."""
+    torch.manual_seed(dim)
+    tokens, heads, kv_heads = 600, 6, 2
+    k, v = torch.randn(2, tokens, kv_heads, dim), torch.randn(2, tokens, kv_heads, dim)
+    q, outs = torch.randn(2, tokens, heads, dim), []
+    for nan in (False, True):
+        arena = arena_for(make_arena, 2, tokens, page_tokens, kv_heads, dim, kv)
+        arena.data.fill_(0xFF if nan else 0)
+        for window in (0, 40):
+            steps = [{0: (0, 37)}, {0: (37, 1), 1: (0, 500)}, {0: (38, 1), 1: (500, 1)}, {0: (39, 490)}, {0: (529, 1)}]
+            for step in steps:
+                batch = arena.batch(step, kv)
+                picked = [torch.cat([t[s, at : at + n] for s, (at, n) in step.items()]) for t in (q, k, v)]
+                store(cpu, batch, 1, *picked[1:])
+                outs.append((nan, cpu.attention(batch, 1, picked[0], kv_heads, dim**-0.5, window)))
+    clean, dirty = ([out for nan, out in outs if nan is wanted] for wanted in (False, True))
+    assert all(torch.equal(a, b) and a.isfinite().all() for a, b in zip(clean, dirty, strict=True))
+
+
+@pytest.mark.parametrize("dim", [24, 64])
+def test_bf16_pages_hold_each_position_where_the_contract_says(cpu, make_arena, dim):
+    arena = arena_for(make_arena, 1, 64, 32, 2, dim, "bf16")
+    batch = arena.batch({0: (0, 64)}, "bf16")
+    k, v = torch.randn(64, 2, dim).bfloat16(), torch.randn(64, 2, dim).bfloat16()
+    store(cpu, batch, 1, k.float(), v.float())
+    page = arena.data[int(batch.page_offsets[0, 1]) :].view(torch.bfloat16)[2 * 2 * 32 * dim :]
+    keys, values = page[: 4 * 32 * dim].view(2, 2, 2, 16 * dim)  # of two heads, two blocks
+    for slot, i in ((0, 0), (1, dim - 1), (6, 5), (15, 8)):
+        at = [32 + slot, 48 + slot]
+        assert keys[1].view(2, dim // 2, 16, 2)[:, i // 2, slot, i % 2].tolist() == k[at, 1, i].tolist()
+        assert values[1].view(2, 8, dim, 2)[:, slot // 2, i, slot % 2].tolist() == v[at, 1, i].tolist()
+    whole = page[: 4 * 32 * dim].view(2, 2, 32 * dim)
+    vectors = by_position(whole, dim)
+    assert torch.equal(vectors, torch.stack([k[32:], v[32:]]).transpose(1, 2))
+    assert torch.equal(as_kept(vectors), whole)
+
+
+@IN_BOTH
 @pytest.mark.parametrize("window", [0, 1, 7, 64, 700])
 @pytest.mark.parametrize("with_sinks", [False, True])
 def test_windows_and_sinks_equal_the_reference(cpu, reference, make_arena, activations, window, with_sinks):
     """A chunk that crosses parts of the key grid, and a row of decode whose window begins in a later part."""
     torch.manual_seed(window)
     heads, kv_heads, dim = 6, 2, 24
-    arena = arena_for(make_arena, 2, 1300, 20, kv_heads, dim, "bf16")
+    arena = arena_for(make_arena, 2, 1300, 16, kv_heads, dim, "bf16")
     past = arena.batch({0: (0, 1000), 1: (0, 1290)}, "bf16")
     step = arena.batch({0: (1000, 60), 1: (1290, 1)}, "bf16")
     for batch in (past, step):

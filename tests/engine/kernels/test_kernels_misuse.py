@@ -78,6 +78,12 @@ def test_batches_that_point_outside_the_arena_raise(cpu, make_arena):
         )
     with pytest.raises(ValueError, match="do not fit in 24 columns"):
         cpu.place_heads(arena.batch({0: (0, 4)}), 0, row, replace(heads, key_column=9))
+    uneven = arena.batch({0: (0, 4)}, "bf16")
+    uneven.page_tokens = 24
+    with pytest.raises(ValueError, match="a multiple of 16"):
+        cpu.attention(uneven, 0, k, 1, 1.0)
+    with pytest.raises(ValueError, match="an even number"):
+        cpu.attention(arena.batch({0: (0, 4)}, "bf16"), 0, torch.zeros(4, 1, 7), 1, 1.0)
     bad = arena.batch({0: (0, 4)})
     bad.page_offsets = bad.page_offsets + arena.data.numel()
     with pytest.raises(ValueError, match="outside the arena"):
