@@ -160,10 +160,14 @@ class Generation:
                 self._ids.extend(message["ids"])
                 for entry in message.get("logprobs") or []:
                     yield self._logprob(entry)
-                text = stream.feed(message["ids"])
-                events = stops.feed(_parse(parser, text)) if text else []
-                thinking = isinstance(events[-1], ThinkingDelta) if events else thinking
-                self.usage.thinking += len(message["ids"]) if thinking else 0
+                for token in message["ids"]:  # each: one message may hold the end of a thought and what follows
+                    text = stream.feed([token])
+                    made = stops.feed(_parse(parser, text)) if text else []
+                    thinking = isinstance(made[-1], ThinkingDelta) if made else thinking
+                    self.usage.thinking += thinking
+                    events += made
+                    if stops.hit is not None:
+                        break
             elif message["t"] == "done":
                 reason = self.account.done(message)
                 text = stream.finish()
