@@ -49,8 +49,11 @@ setup: $(VENV)/.built
 demo: setup
 	@$(BIN)/python bench/demo.py
 
+# Most tests wait for programs they start, so two processes take turns; JOBS=0: all in one. The long ones also measure: alone
+JOBS ?= 2
+
 test: setup
-	@$(BIN)/python -m pytest -m "not slow" $(TESTS)
+	@$(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder -m "not slow" $(TESTS)
 
 test-all: setup
 	@$(BIN)/python -m pytest $(TESTS)

@@ -10,10 +10,12 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 _ROOT = Path(__file__).parent.parent
+_SHARING = ("tests/engine/api/", "tests/engine/models/")
 _MAKE = "import sys; from engine.weights.commands import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -21,6 +23,20 @@ def pytest_configure() -> None:
     """A shell's background jobs ignore Ctrl-C, and so would every program that the tests start and interrupt."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Which tests stay together when several processes share them: those of a file; and of a folder whose files share what is
+    slow to make, which each file would make anew when others ran between them."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Rooms(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return next((folder for folder in _SHARING if file.startswith(folder)), file)
+
+    return Rooms(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +47,13 @@ def models_dir() -> Path:
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ft" / "test-models" / _key()
     cache.mkdir(parents=True, exist_ok=True)
-    with (cache / ".tests.lock").open("w") as lock:
+    with (cache / ".tests.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for command in (["tiny-hybrid"], ["pull", "smollm2-moe"]):
-            _make([*command, "--models-dir", str(cache)])
+        there = all((cache / name / "ftw.json").exists() for name in ("tiny-hybrid", "smollm2-moe"))
+        if not there or not lock.seek(0, os.SEEK_END):
+            for command in (["tiny-hybrid"], ["pull", "smollm2-moe"]):
+                _make([*command, "--models-dir", str(cache)])
+            lock.write("made\n")
     return cache
 
 
