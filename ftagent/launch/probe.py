@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -26,6 +27,7 @@ from ftagent.launch.sealed import seal
 from ftagent.paths import find_paths
 from harnesses.contract import Harness
 
+REMOVALS = 10
 DEFAULT_S = 5.0
 WINDOW = 131072
 MODEL = "probe-model"
@@ -43,11 +45,21 @@ class Finding:
 def probe(harness: Harness, executable: Path, version: str | None, env: Mapping[str, str]) -> list[Finding]:
     """Runs the agent for as long as its card says, or until it has asked. Raises FtError when it cannot be started."""
     card = harness.declaration["card"]
-    with tempfile.TemporaryDirectory(prefix="ft-probe-") as folder:
-        requests, refused = _record(
-            harness, executable, version, env, Path(folder), float(card.get("seconds", DEFAULT_S))
-        )
+    folder = Path(tempfile.mkdtemp(prefix="ft-probe-"))
+    try:
+        requests, refused = _record(harness, executable, version, env, folder, float(card.get("seconds", DEFAULT_S)))
+    finally:
+        _remove(folder)
     return [*_version(harness, version), *_compare(card, requests), *_named(card, executable), *refused]
+
+
+def _remove(folder: Path) -> None:
+    """Again where it fills up meanwhile: what an agent had started in a session of its own ends a little later."""
+    for _ in range(REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.5)
 
 
 def _record(
