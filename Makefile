@@ -74,6 +74,7 @@ wheel: setup
 
 figures: setup
 	@$(BIN)/python bench/figures.py
+	@$(BIN)/python bench/screens.py
 
 bench: setup
 	@$(BIN)/python bench/kernels.py --quick
