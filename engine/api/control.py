@@ -48,6 +48,7 @@ def ready_json(front: Front) -> dict[str, Any]:
     elapsed_s = time.time() - worker.since
     return {
         "state": worker.state,
+        "serves": worker.serves,
         "phase": worker.phase or None,
         "progress": progress,
         "eta_s": elapsed_s * (1 - progress) / progress if progress else None,

@@ -171,7 +171,8 @@ def _choice(args: argparse.Namespace, settings: Settings) -> EngineChoice:
         args.model,
         not args.no_start,
         not args.no_wait,
-        args.force,
+        early=True,
+        force=args.force,
         quiet=args.quiet or args.json,
         stop_when_idle=args.stop_engine != "never",
     )

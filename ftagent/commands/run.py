@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     settings = context.settings({"wait": args.wait, "engine": args.engine, "max_output": args.max_output})
     quiet = args.quiet or args.json
     progress = Progress(quiet)
-    choice = EngineChoice(settings, args.model, not args.no_start, True, args.force, quiet)
+    choice = EngineChoice(settings, args.model, not args.no_start, early=True, force=args.force, quiet=quiet)
     prospect = provide(choice, context, progress.show)
     progress.done()
     assert prospect.running is not None

@@ -166,8 +166,9 @@ def _no_progress(phase: str, silence_s: float, log: Path) -> EngineNotReady:
     )
 
 
-def wait_ready(engine: RunningEngine, log: Path, show: Show, silence_s: float) -> dict[str, Any]:
-    """Polls `/ready` until it is 200 and returns its body. The limit counts from the last change of phase or progress."""
+def wait_ready(engine: RunningEngine, log: Path, show: Show, silence_s: float, early: bool = False) -> dict[str, Any]:
+    """Polls `/ready` until it is 200 and returns its body; `early`: until requests are served, which may be before all experts
+    are read. The limit counts from the last change of phase or progress."""
     seen: tuple[Any, ...] = ()
     last_change = time.monotonic()
     phase = "starting"
@@ -178,7 +179,7 @@ def wait_ready(engine: RunningEngine, log: Path, show: Show, silence_s: float) -
             if not is_alive(engine.pid):
                 raise _died("it no longer answers", phase, log) from None
             state = {"ready": False, "phase": phase}  # alive and too busy to answer: the limit on silence decides
-        if state["ready"]:
+        if state["ready"] or (early and state.get("serves")):
             return state
         phase = str(state.get("phase") or state.get("state") or phase)
         if is_crashed(state):

@@ -39,6 +39,7 @@ class EngineChoice:
     model: str | None
     start: bool = True
     wait: bool = True
+    early: bool = False  # one that serves while it still reads its experts will do
     force: bool = False
     quiet: bool = False
     stop_when_interrupted: bool = False  # an engine that this command has started
@@ -169,7 +170,7 @@ def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
         note(f"ft: {said}")
     if choice.wait:
         try:
-            ready = wait_ready(running, context.paths.engine_log, show, silence_s)
+            ready = wait_ready(running, context.paths.engine_log, show, silence_s, choice.early)
         except KeyboardInterrupt:
             _interrupted(context, started and choice.stop_when_interrupted)
             raise

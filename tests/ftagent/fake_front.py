@@ -73,6 +73,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(503, fields)
         if MODE == "stuck":
             return self.answer(503, {"state": "loading", "phase": "reading weights", "progress": 0.25})
+        if MODE == "early":
+            return self.answer(503, {"state": "loading", "serves": True, "window": 65536, "model": MODEL})
         if age < LOADING_S:
             return self.answer(503, {"state": "loading", "phase": "reading weights", "progress": age / LOADING_S})
         fields = {"state": "ready", "window": 65536, "kv_tokens": 65536, "model": MODEL}

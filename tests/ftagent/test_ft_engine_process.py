@@ -81,6 +81,13 @@ def test_an_engine_that_does_not_get_ready_is_exit_5_with_the_cause(mode: str, s
     assert time.monotonic() - began < 15
 
 
+def test_an_engine_that_serves_while_it_reads_is_enough_for_a_request_and_not_ready(sandbox) -> None:
+    sandbox.model()
+    done = sandbox.run("run", "-q", "hello", fake=True, env={"FAKE_MODE": "early"})
+    assert (done.returncode, done.stdout) == (0, "You said: hello.\n")
+    assert sandbox.run("engine", "wait", "--wait", "1", fake=True).returncode == 5
+
+
 def test_a_crashed_engine_is_exit_5_and_replaced_by_a_start(sandbox) -> None:
     sandbox.model()
     assert sandbox.run("engine", "start", "-q", fake=True, env={"FAKE_MODE": "crashed"}).returncode == 5
