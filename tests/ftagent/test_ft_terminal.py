@@ -52,7 +52,7 @@ class Terminal:
 SAVES = """
 import os, signal, sys, time
 def save(*_):
-    os.write(1, b"saving\\n"); time.sleep(2); os.write(1, b"saved\\n"); sys.exit(0)
+    os.write(1, b"saving\\n"); time.sleep(float(sys.argv[1])); os.write(1, b"saved\\n"); sys.exit(0)
 signal.signal(signal.SIGINT, save)
 os.write(1, b"at work\\n")
 while True: time.sleep(0.1)
@@ -61,7 +61,7 @@ while True: time.sleep(0.1)
 
 def test_case_12_an_agent_that_saves_after_ctrl_c_finishes(sandbox) -> None:
     (sandbox.root / "agent.py").write_text(SAVES)
-    sandbox.agent(f"exec {sys.executable} {sandbox.root / 'agent.py'}")
+    sandbox.agent(f"exec {sys.executable} {sandbox.root / 'agent.py'} 15")
     terminal = Terminal(sandbox, "launch", "pi")
     terminal.read_until("at work")
     terminal.press(b"\x03")
@@ -73,7 +73,7 @@ def test_case_12_an_agent_that_saves_after_ctrl_c_finishes(sandbox) -> None:
 
 def test_case_12_saved_and_the_receipt_follows(sandbox) -> None:
     (sandbox.root / "agent.py").write_text(SAVES)
-    sandbox.agent(f"exec {sys.executable} {sandbox.root / 'agent.py'}")
+    sandbox.agent(f"exec {sys.executable} {sandbox.root / 'agent.py'} 0.5")
     terminal = Terminal(sandbox, "launch", "pi")
     terminal.read_until("at work")
     terminal.press(b"\x03")
