@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,15 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
+
 HERE = Path(__file__).parent
 REAL_FT = [sys.executable, "-P", "-m", "ftagent"]
 FAKE_FT = [sys.executable, "-P", str(HERE / "fake_ft.py")]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -14,7 +14,8 @@ import pytest
 
 from engine.front.runtime import Conflict, RuntimeDir, listen, port_owner, process_start
 from tests.engine.front.fakes import fake_engine
-from tests.serving import SERVE, free_port
+from tests.ports import free_port
+from tests.serving import SERVE
 
 
 def serve(models_dir: Path, runtime_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.serving import free_port, stop
+from tests.ports import free_port
+from tests.serving import stop
 
 _BUILT = Path(__file__).parents[3] / "build" / "peer" / "bin" / "python"
 

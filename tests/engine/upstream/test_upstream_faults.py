@@ -12,7 +12,7 @@ from engine.__main__ import main
 from engine.prompt.language import Language
 from tests.engine.upstream.servers import front_before, said
 from tests.engine.upstream.test_upstream_wires import BODY, vllm
-from tests.serving import free_port
+from tests.ports import free_port
 
 MESSAGES = {**BODY, "model": "m"}
 ASK = "POST /v1/completions"
