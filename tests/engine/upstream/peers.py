@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.ports import free_port
-from tests.serving import stop
+from tests.serving import Engine, stop
 
 _BUILT = Path(__file__).parents[3] / "build" / "peer" / "bin" / "python"
 
@@ -94,3 +95,17 @@ def vllm(folder: Path, model: Path) -> contextlib.AbstractContextManager[Peer]:
     environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     flags = ["--dtype", "bfloat16", "--enable-prompt-tokens-details"]
     return started([*command, *flags], port, folder / "vllm.log", 600, environ)
+
+
+def turns_of_a_conversation(front: Engine, numbers: int) -> list[dict[str, Any]]:
+    """What the front tells of three turns, each of which goes on from the one before; the first one counts so far."""
+    session = front.session()
+    headers = {"authorization": f"Bearer {session['token']}"}
+    talk = [{"role": "user", "content": "Count with me: " + " ".join(map(str, range(numbers)))}]
+    for _ in range(3):
+        body = {"model": "m", "messages": talk, "max_tokens": 16, "temperature": 0}
+        answer = front.client.post(f"/s/{session['id']}/v1/chat/completions", json=body, headers=headers)
+        message = answer.raise_for_status().json()["choices"][0]["message"]
+        talk += [{"role": "assistant", "content": message["content"] or "."}, {"role": "user", "content": "Go on."}]
+    turns: list[dict[str, Any]] = front.get(f"/v1/sessions/{session['id']}/turns")["turns"]
+    return turns

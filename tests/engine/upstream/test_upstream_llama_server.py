@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from engine.prompt.language import Language
-from tests.engine.upstream.peers import Peer, llama_server
+from tests.engine.upstream.peers import Peer, llama_server, turns_of_a_conversation
 from tests.engine.upstream.servers import front_before
 from tests.serving import Engine
 
@@ -51,15 +51,7 @@ def test_tokens_go_in_and_come_out_as_they_are(front: Engine, server: Peer, mode
 
 
 def test_a_conversation_grows_and_what_it_had_is_told(front: Engine) -> None:
-    session = front.session()
-    headers = {"authorization": f"Bearer {session['token']}"}
-    talk = [{"role": "user", "content": "Count with me: " + " ".join(map(str, range(200)))}]
-    for _ in range(3):
-        body = {"model": "m", "messages": talk, "max_tokens": 16, "temperature": 0}
-        answer = front.client.post(f"/s/{session['id']}/v1/chat/completions", json=body, headers=headers)
-        message = answer.raise_for_status().json()["choices"][0]["message"]
-        talk += [{"role": "assistant", "content": message["content"] or "."}, {"role": "user", "content": "Go on."}]
-    turns = front.get(f"/v1/sessions/{session['id']}/turns")["turns"]
+    turns = turns_of_a_conversation(front, 200)
     for before, turn in itertools.pairwise(turns):
         assert before["prompt_tokens"] - 4 <= turn["cached_tokens"] < turn["prompt_tokens"], turns
     ready = front.get("/ready")

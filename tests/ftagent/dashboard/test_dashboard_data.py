@@ -253,7 +253,7 @@ def test_a_list_that_moves_on_costs_what_is_new() -> None:
     ("text", "shown"),
     [
         ("cannot read /home/ann/shop/src/a.py, sorry", "cannot read …/a.py, sorry"),
-        ("~/work/secret-client/x.log", "…/x.log"),
+        ("~/clients/secret/x.log", "…/x.log"),
         ("Authorization: Bearer abc.def", "Authorization: [secret]"),
         ("key ft_sess_Ab-12 and sk-abcdefgh12", "key [secret] and [secret]"),
         ("http://ann:pw@127.0.0.1:8080", "http://127.0.0.1:8080"),
