@@ -295,7 +295,9 @@ def test_a_recording_holds_no_prompt_no_path_and_no_secret(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"no gzip", gzip.compress(b"{}"), gzip.compress(b'{"schema":"ft.flight/1"}\n[1]\n')]
+    "data",
+    [b"", b"no gzip", gzip.compress(b"{}"), gzip.compress(b'{"schema":"ft.flight/1"}\n[1]\n')],
+    ids=["empty", "no gzip", "no schema", "no frame"],  # gzip writes the time: as names these would differ
 )
 def test_what_is_no_recording_is_refused_with_a_way_on(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "flight").write_bytes(data)
