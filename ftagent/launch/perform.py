@@ -211,7 +211,8 @@ def _link(prepared: Prepared, began: float) -> None:
         begin, end = datetime.fromtimestamp(began, UTC), datetime.now(UTC)
         name, request = plan.request.harness.name, plan.request
         taken = sessions.conversations_but(prepared.paths, plan.session.id)
-        found = session_links.scan(name, request.env, request.home, plan.session.cwd, begin, end, taken)
+        cwd, state_dir = plan.session.cwd, plan.session.state_dir
+        found = session_links.scan(name, request.env, request.home, cwd, begin, end, taken, state_dir)
     before = {one["id"] for one in record["harness"]}
     record["harness"] = links = session_links.merge(record["harness"], found)
     for one in links:

@@ -235,5 +235,6 @@ def _linked(session: Session, agent: str, context: Context) -> Session:
         begin = datetime.fromisoformat(str(run["start"]).replace("Z", "+00:00"))
         cwd = Path(session.field("project", "cwd") or context.cwd)
         taken = conversations_but(context.paths, session.id)
-        found = links.scan(agent, context.env, context.paths.home, cwd, begin, datetime.now(UTC), taken)
+        state_dir = context.paths.sessions / session.id
+        found = links.scan(agent, context.env, context.paths.home, cwd, begin, datetime.now(UTC), taken, state_dir)
     return replace(session, record={**record, "harness": links.merge([], found)})

@@ -101,8 +101,10 @@ def scan(
     start: datetime,
     end: datetime,
     taken: Collection[str] = (),
+    state_dir: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Conversations that the agent began in `cwd` between the two times, from the first lines of its files.
+    """Conversations that the agent began in `cwd` between the two times, from the first lines of its files, which are in the
+    user's folder or in one of the session's, `state_dir`.
 
     Those of other sessions are `taken`. More than one is `ambiguous`. Agents that say their ids on the wire need none of this, and give [].
     """
@@ -110,8 +112,10 @@ def scan(
         return []
     variable, folder, pattern = _ROLLOUTS[agent]
     given = env.get(variable)
-    root = Path(given).expanduser() if given else home / folder
-    found = [one for path in root.glob(pattern) if (one := _first_line(path, cwd, start, end))]
+    roots = [Path(given).expanduser() if given else home / folder]
+    if state_dir is not None:
+        roots.append(state_dir / agent)
+    found = [one for root in roots for path in root.glob(pattern) if (one := _first_line(path, cwd, start, end))]
     found = [one for one in found if one["id"] not in taken]
     if len(found) > 1:
         found = [{**one, "confidence": "ambiguous"} for one in found]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from harnesses import flags
 from harnesses.contract import HarnessError, Injection, LaunchContext, PlannedFile, Warning_
 from harnesses.findings import parse_object, place
 from harnesses.launchdata import check_window, environment, read_launch
+from harnesses.pi import private
 
 LAUNCH = read_launch(Path(__file__).parent)
 PROVIDER = "ft"
@@ -31,23 +31,24 @@ class PiAdapter:
     version_args: Sequence[str] = ("--version",)
 
     def reads(self, context: LaunchContext) -> list[Path]:
-        folder = _user_folder(context)
+        folder = private.user_folder(context)
         project = context.cwd / ".pi" / "settings.json"
-        return [folder / "settings.json", *(folder / name for name in COPIED), project]
+        return [folder / "settings.json", *(folder / name for name in COPIED), project, *private.reads(context)]
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
         _refuse_other_model(context)
         settings, warnings = _settings(context)
-        own = context.state_dir / "pi"
+        own, user = context.state_dir / "pi", private.user_folder(context)
         files = [
             PlannedFile(own / "models.json", _text(_models(context)), "the only provider: this engine"),
             PlannedFile(own / "settings.json", _text(settings), "your settings, with this engine's model"),
             *(
-                PlannedFile(own / name, context.files[str(_user_folder(context) / name)], "as in your own folder")
+                PlannedFile(own / name, context.files[str(user / name)], "as in your own folder")
                 for name in COPIED
-                if str(_user_folder(context) / name) in context.files
+                if str(user / name) in context.files
             ),
+            *private.files(context),
         ]
         argv = list(context.args)
         if context.resume is not None and flags.first_word(context.args) in LAUNCH.commands:
@@ -60,7 +61,7 @@ class PiAdapter:
                 flags.refuse_second_choice("pi", context.args, *CHOOSING)
                 argv = ["--fork" if context.fork else "--session", context.resume, *argv]
             if not flags.has(argv, "--session-dir", "--no-session"):
-                argv = ["--session-dir", str(_session_folder(context)), *argv]
+                argv = ["--session-dir", str(private.sessions(context)), *argv]
         return Injection(
             argv=argv,
             env=environment(LAUNCH, context),
@@ -72,7 +73,7 @@ class PiAdapter:
         )
 
     def transcript(self, context: LaunchContext, harness_id: str) -> Path | None:
-        found = _session_folder(context).glob(f"*_{glob.escape(harness_id)}*.jsonl")
+        found = private.sessions(context).glob(f"*_{glob.escape(harness_id)}*.jsonl")
         return next(iter(sorted(found)), None)
 
 
@@ -102,10 +103,10 @@ def _models(context: LaunchContext) -> dict[str, Any]:
 
 def _settings(context: LaunchContext) -> tuple[dict[str, Any], list[Warning_]]:
     """The user's settings with paths made absolute and what would reach elsewhere taken out."""
-    folder = _user_folder(context)
+    folder = private.user_folder(context)
     path = folder / "settings.json"
     text = context.files.get(str(path), "{}")
-    settings = parse_object(path, text)
+    settings = private.settings(context, parse_object(path, text), LAUNCH.raw["private_settings"])
     warnings = [*_chosen_model(context, path), *_chosen_model(context, context.cwd / ".pi" / "settings.json")]
     for key in MODEL_SETTINGS:
         settings.pop(key, None)
@@ -119,7 +120,7 @@ def _settings(context: LaunchContext) -> tuple[dict[str, Any], list[Warning_]]:
                 "Pass one with: -- --extension PATH",
             )
         )
-    for key in PATH_SETTINGS:
+    for key in () if private.is_wanted(context) else PATH_SETTINGS:
         given = [_absolute(entry, folder) for entry in settings.get(key, [])]
         settings[key] = [*given, str(folder / key)]
     settings["defaultProvider"] = PROVIDER
@@ -167,17 +168,6 @@ def _model(context: LaunchContext) -> str:
     """The model, with a thinking level when the user gave one as `MODEL:LEVEL`."""
     given = (flags.value_of(context.args, "--model") or "").removeprefix(f"{PROVIDER}/")
     return given if given.startswith(f"{context.model}:") else context.model
-
-
-def _user_folder(context: LaunchContext) -> Path:
-    given = context.env.get("PI_CODING_AGENT_DIR")
-    return Path(given).expanduser() if given else context.home / ".pi" / "agent"
-
-
-def _session_folder(context: LaunchContext) -> Path:
-    """Where pi keeps the sessions of this working directory, in the user's folder, so that resuming finds them."""
-    encoded = re.sub(r"[/\\:]", "-", str(context.cwd).removeprefix("/"))
-    return _user_folder(context) / "sessions" / f"--{encoded}--"
 
 
 def _text(value: dict[str, Any]) -> str:

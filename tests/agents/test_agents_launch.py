@@ -26,6 +26,7 @@ STORES = {  # of conversations, below the session's folder
     "codex": "codex/**/*.jsonl",
     "opencode": "opencode/data/opencode/opencode.db",
     "qwen": "qwen/home/**/*.jsonl",
+    "pi": "pi/sessions/**/*.jsonl",
 }
 CACHES = (".cache", ".npm", ".bun")  # hold no login and no history
 

@@ -50,6 +50,12 @@ def test_only_the_launch_window_is_scanned(tmp_path: Path) -> None:
     (folder / "rollout-x-broken.jsonl").write_bytes(b"\xff\xfe{")
     found = scan("codex", {}, tmp_path, Path("/p"), start, start + timedelta(minutes=10))
     assert [(one["id"], one["confidence"]) for one in found] == [("in", "likely")]
+    elsewhere, state_dir = tmp_path / "nobody", tmp_path / "s-aaaaaaaaaa"
+    state_dir.mkdir()
+    (tmp_path / ".codex").rename(state_dir / "codex")  # that of a sealed launch
+    found = scan("codex", {}, elsewhere, Path("/p"), start, start + timedelta(minutes=10), state_dir=state_dir)
+    assert [one["id"] for one in found] == ["in"]
+    (state_dir / "codex").rename(tmp_path / ".codex")
     rollout("twin", 6)
     found = scan("codex", {}, tmp_path, Path("/p"), start, start + timedelta(minutes=10))
     assert {one["confidence"] for one in found} == {"ambiguous"}

@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +19,27 @@ CLAUDE: Any = load("claude").adapter
 CODEX: Any = load("codex").adapter
 OPENCODE: Any = load("opencode").adapter
 QWEN: Any = load("qwen").adapter
-FOLDER = {"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME", "opencode": "XDG_DATA_HOME", "qwen": "QWEN_HOME"}
-OWN = {"claude": "claude", "codex": "codex", "opencode": "opencode/data", "qwen": "qwen/home"}  # below the session's
+PI: Any = load("pi").adapter
+FOLDER = {
+    "claude": "CLAUDE_CONFIG_DIR",
+    "codex": "CODEX_HOME",
+    "opencode": "XDG_DATA_HOME",
+    "qwen": "QWEN_HOME",
+    "pi": "--session-dir",
+}
+OWN = {  # below the session's
+    "claude": "claude",
+    "codex": "codex",
+    "opencode": "opencode/data",
+    "qwen": "qwen/home",
+    "pi": "pi/sessions",
+}
 FIRST = {
     "claude": "claude/.claude.json",
     "codex": "codex/config.toml",
     "opencode": "opencode/config/opencode/opencode.json",
     "qwen": "qwen/home/settings.json",
+    "pi": "pi/sessions/README",
 }
 SETTINGS = {
     "permissions": {"deny": ["Bash(rm:*)"]},
@@ -60,6 +75,10 @@ def written(injection: Injection) -> dict[str, str]:
 
 
 def folder_of(agent: str, injection: Injection) -> str | None:
+    """The one of the session, where it has one."""
+    if agent == "pi":
+        folder = Path(injection.argv[injection.argv.index(FOLDER[agent]) + 1]).parent
+        return str(folder) if "state" in folder.parts else None
     return next((variable.value for variable in injection.env if variable.name == FOLDER[agent]), None)
 
 
@@ -146,6 +165,18 @@ def test_qwen_takes_over_what_protects_and_nothing_that_pays(make_context: MakeC
     assert values["OPENAI_API_KEY"] == context.token
     assert context.home / ".qwen" / ".env" in QWEN.reads(context)
     assert "DASHSCOPE_API_KEY" not in [v.name for v in QWEN.inject(with_files(make_context(), files)).env]
+
+
+def test_pi_takes_over_what_protects_and_no_code(make_context: MakeContext) -> None:
+    context = make_context(sealed=True)
+    settings = {"theme": "light", "skills": ["mine"], "extensions": ["theirs.ts"], "packages": ["npm:x"]}
+    files = {".pi/agent/settings.json": json.dumps(settings), ".pi/agent/AGENTS.md": "Be brief."}
+    texts = written(PI.inject(with_files(context, files)))
+    taken = json.loads(texts["settings.json"])
+    assert taken["theme"] == "light" and taken["defaultProvider"] == "ft"
+    assert not {"skills", "extensions", "packages", "prompts", "themes"} & set(taken)
+    assert texts["AGENTS.md"] == "Be brief."
+    assert PI.transcript(context, "id") is None
 
 
 @pytest.mark.parametrize("agent", FOLDER)
