@@ -9,6 +9,7 @@ from typing import Any
 
 from ftagent.dashboard import scenarios
 from ftagent.dashboard.model import Act, Explanation, Frame, Outcome, Part, WhatIf
+from ftagent.dashboard.scenarios import parts
 
 SCENARIOS: dict[str, Callable[[float], Frame]] = {
     "no-engine": scenarios.no_engine,
@@ -67,11 +68,11 @@ class MockSource:
 
     async def what_if(self, label: str, **asked: Any) -> WhatIf:
         """See Source."""
-        return scenarios.what_if(label, asked)
+        return parts.what_if(label, asked)
 
     async def explain(self, request: str) -> Explanation:
         """See Source."""
-        return scenarios.explanation(request)
+        return parts.explanation(request)
 
     async def close(self) -> None:
         """See Source."""
