@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from engine.front.pending import Pending
-from engine.front.supervisor import WorkerState
+from engine.front.worker_state import WorkerState
 from engine.protocol import Submit
 
 

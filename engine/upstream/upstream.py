@@ -15,7 +15,7 @@ from engine.errors import FtError, Unsupported
 from engine.front.metrics import Metrics
 from engine.front.pending import Pending
 from engine.front.records import EventBus
-from engine.front.supervisor import WorkerState
+from engine.front.worker_state import WorkerState
 from engine.prompt.language import Language
 from engine.protocol import Submit
 from engine.upstream.affinity import blocks

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from engine import __main__
-from engine.front import child, supervisor
+from engine.front import child, restarts
 
 if os.environ.get("FT_FAKE_PATIENCE") == "none":
-    supervisor.BACKOFF_S = ()
+    restarts.BACKOFF_S = ()
 child.WORKER_COMMAND = (sys.executable, str(Path(__file__).parent / "fake_worker.py"))
 sys.exit(__main__.main(["serve", *sys.argv[1:]]))

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from engine import __main__
-from engine.front import child, supervisor
+from engine.front import child, restarts
 
-supervisor.BACKOFF_S = (0.1,) * 9  # each test costs one
+restarts.BACKOFF_S = (0.1,) * 9  # each test costs one
 child.WORKER_COMMAND = (sys.executable, "-P", str(Path(__file__).parent / "worker_with_faults.py"))
 sys.exit(__main__.main(["serve", *sys.argv[1:]]))
