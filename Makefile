@@ -72,9 +72,15 @@ wheel: setup
 	@$(PIP) --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@ls -1 dist/*.whl
 
-figures: setup
+# What draws PNGs of pictures; nothing else needs it
+$(VENV)/.figures: $(VENV)/.built
+	@$(PIP) install --progress-bar off --no-deps resvg-py==0.5.0 | $(PIP_SHOWN)
+	@touch $@
+
+figures: $(VENV)/.figures
 	@$(BIN)/python bench/figures.py
 	@$(BIN)/python bench/screens.py
+	@$(BIN)/python bench/raster.py
 
 bench: setup
 	@$(BIN)/python bench/kernels.py --quick

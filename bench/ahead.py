@@ -34,8 +34,11 @@ TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type"
 
 
 @contextmanager
-def engine(model: str, models_dir: Path, threads: int) -> Iterator[httpx.Client]:
-    """A client of an engine of our own that computes ahead, with its admin token."""
+def engine(
+    model: str, models_dir: Path, threads: int, ahead: bool = True, record: Path | None = None
+) -> Iterator[httpx.Client]:
+    """A client of an engine of our own, with its admin token. It computes `ahead` or not, and leaves the tokens of all requests
+    in the folder `record`, if one is named."""
     with tempfile.TemporaryDirectory(prefix="ft-bench-") as folder:
         run = Path(folder) / "run"
         with socket.socket() as free:
@@ -43,9 +46,10 @@ def engine(model: str, models_dir: Path, threads: int) -> Iterator[httpx.Client]
             port = free.getsockname()[1]
         command = [sys.executable, "-P", "-m", "engine", "serve", "--model", model, "--models-dir", str(models_dir)]
         command += ["--runtime-dir", str(run), "--port", str(port), "--kv", "16k", "--threads", str(threads)]
-        command += ["--anticipate", "on", "--log", str(Path(folder) / "engine.log")]
+        command += ["--anticipate", "on" if ahead else "off", "--log", str(Path(folder) / "engine.log")]
+        environ = os.environ | ({"FT_RECORD_DIR": str(record)} if record is not None else {})
         with (Path(folder) / "output").open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environ)
             try:
                 yield _client(run / "engine.json", port, process)
             finally:
@@ -69,7 +73,7 @@ def _client(record: Path, port: int, process: subprocess.Popen[bytes]) -> httpx.
             except httpx.TransportError:
                 pass
         time.sleep(0.1)
-    sys.exit("ahead: the engine did not become ready")
+    sys.exit("the engine did not become ready")
 
 
 class Decode:

@@ -39,7 +39,9 @@ def main() -> int:
         sys.exit("usage: python bench/keep.py NAME [arguments]")
     name, arguments = sys.argv[1], sys.argv[2:]
     run = subprocess.run([*command(name), "--json", *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    path = report.keep(name, json.loads(run.stdout), settings={"arguments": [shown(a) for a in arguments]})
+    rows = json.loads(run.stdout)
+    scripted = any(row.get("scripted") for row in rows)
+    path = report.keep(name, rows, scripted=scripted, settings={"arguments": [shown(a) for a in arguments]})
     print(f"kept {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return 0
 

@@ -33,9 +33,8 @@ def kept() -> dict[str, Any]:
 
 def caption() -> str:
     """What the counts rest on. They are exact, so they name no machine."""
-    return (
-        f"token counts, exact on any machine · commit {report.load('prefix')['commit']} · python bench/keep.py prefix"
-    )
+    kept = report.load("prefix")
+    return f"bench/results/prefix.json · {kept['date']} · commit {kept['commit']} · token counts, exact on any machine"
 
 
 def thousands(tokens: float) -> str:

@@ -79,12 +79,13 @@ def load(name: str) -> dict[str, Any]:
 
 
 def caption(document: dict[str, Any]) -> str:
-    """One line: machine, commit, samples, what was scripted or emulated."""
+    """One line: file, date, machine, commit, samples, what was scripted or emulated."""
     m = document["machine"]
     samples = max((row.get("samples") or 1) for row in document["rows"])
     notes = ["assistant turns scripted, every token computed"] if document["scripted"] else []
     notes.append("emulated" if document["emulated"] else "nothing emulated")
     return (
-        f"{m['cpu']}, {m['cores']} cores, {m['isa']}, {m['memory_bytes'] / 2**30:.0f} GiB · commit {document['commit']}"
+        f"bench/results/{document['name']}.json · {document['date']} · {m['cpu']}, {m['cores']} cores, {m['isa']},"
+        f" {m['memory_bytes'] / 2**30:.0f} GiB · commit {document['commit']}"
         f" · n = {samples} · {', '.join(notes)}"
     )

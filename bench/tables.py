@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from engine.bench import report
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "agent"))
+import workloads as agent_workloads  # noqa: E402
 
 GROUPS = {
     "kernels": r"experts\.(?!miss).*",
@@ -54,6 +60,38 @@ def shares() -> str:
     return _markdown(["row", *groups], lines)
 
 
+def workloads() -> str:
+    """The four pieces of work of published agents, beside llama.cpp on the same tokens where that was measured."""
+    found = {entry["name"]: entry for entry in kept() if entry["value"] is not None}
+    heads = ["work", "agent", "model", "turns", "first token: median, longest", "agent gives up", "tokens found"]
+    heads += ["decode, tokens/s", "llama.cpp", "waited for the engine", "llama.cpp "]
+    lines = []
+    for name in agent_workloads.NAMES:
+        work = agent_workloads.load(name)
+        rows = {key.split(".")[2]: row for key, row in found.items() if key.startswith(f"agent.{name}.")}
+        if "wall" not in rows:
+            lines.append(
+                [
+                    f"{name.upper()}: {work.title}",
+                    work.agent,
+                    f"not measured: `python bench/keep.py agent --workload {name}`",
+                ]
+            )
+            lines[-1] += [""] * (len(heads) - 3)
+            continue
+
+        def told(figure: str, form: str, field: str = "value", rows: dict[str, Any] = rows) -> str:
+            number = rows.get(figure, {}).get(field)
+            return "-" if number is None else format(number, form)
+
+        first = f"{told('ttft_p50', '.2f')} s, {told('ttft_max', '.1f')} s"
+        cells = [f"{name.upper()}: {work.title}", work.agent, str(rows["wall"]["model"]), told("turns", ".0f"), first]
+        cells += [f"{told('ttft_max', ',.0f', 'baseline')} s", told("cached", ".0%", "ratio"), told("decode", ".1f")]
+        cells += [told("decode", ".1f", "baseline"), f"{told('wall', '.1f')} s", f"{told('wall', '.1f', 'baseline')} s"]
+        lines.append(cells)
+    return _markdown(heads, lines)
+
+
 def captions() -> str:
     """Every run the tables rest on: machine, commit, date."""
     rows = [entry for entry in kept() if entry["figure"] and entry["value"] is not None]
@@ -68,6 +106,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{group: lambda group=group: goals(group) for group in GROUPS},  # type: ignore[misc]
     "accuracy": accuracy,
     "shares": shares,
+    "workloads": workloads,
     "runs": captions,
 }
 
