@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ftagent.dashboard.diffs import Diff
 from ftagent.dashboard.model import Cost, InFlight, Session, Told, Turn
+from ftagent.dashboard.since import changes_of, receipts_of, seconds_of
 from ftagent.dashboard.watchdog import judge, least
 from ftagent.launch.receipt import Prices
 from ftagent.paths import Paths
@@ -17,6 +18,18 @@ from ftagent.session import live, records
 
 Json = Mapping[str, Any]
 SHOWN = 200  # newest ones
+AT_WORK = ("prefill", "thinking", "running")
+OVER = ("ended", "lost", "crashed")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What stands beside a session: what is served now, and what its folder and the files of its launch are."""
+
+    model: str | None = None
+    window: int | None = None
+    diffs: Mapping[str, Diff] = field(default_factory=dict)  # by session
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by session: names of files
 
 
 class Known(live.Live):
@@ -78,7 +91,7 @@ def sessions_of(
     now: float,
     told: Told,
     prices: Prices | None,
-    diffs: Mapping[str, str],
+    beside: Beside,
 ) -> tuple[Session, ...]:
     """Those of the records first, then those that only the engine knows. `turns` is the newest finished one of each session;
     `told` is of `facts`."""
@@ -92,7 +105,7 @@ def sessions_of(
         fact = known.get(session.id) or session.field("engine") or {}
         where = told if session.id in known else Told("session record")
         one = _session(session.id, fact, running.get(session.id, ()), turns.get(session.id), now, where, prices)
-        made.append(_with_record(one, session, status.status(session), here, diffs.get(session.id)))
+        made.append(_with_record(one, session, status.status(session), here, beside))
     recorded = {session.id for session in kept}
     for id_, fact in known.items():
         if id_ not in recorded and fact.get("ended") is None:
@@ -165,11 +178,12 @@ def _session(
     )
 
 
-def _with_record(one: Session, session: records.Session, status: str, here: Path, diff: str | None) -> Session:
+def _with_record(one: Session, session: records.Session, status: str, here: Path, beside: Beside) -> Session:
     if session.record is None:
         return replace(one, status=status)
     root = session.field("project", "root")
     links = tuple((str(link["id"]), str(link["source"])) for link in session.field("harness") or ())
+    diff = beside.diffs.get(session.id)
     return replace(
         one,
         name=str(session.field("name") or one.name),
@@ -179,23 +193,20 @@ def _with_record(one: Session, session: records.Session, status: str, here: Path
         since_s=one.since_s if one.since_s is not None else _age(session),
         project=None if root is None else Path(str(root)).name,
         here=records.belongs(session, here),
-        branch=session.field("project", "branch"),
+        branch=(diff.branch if diff is not None else None) or session.field("project", "branch"),
         model=session.field("model", "id"),
         window_tokens=one.window_tokens or session.field("model", "ctx"),
-        waits_for_person=one.waits_for_person and status not in ("ended", "lost", "crashed"),
-        diff_stat=diff,
+        waits_for_person=one.waits_for_person and status not in OVER,
+        diff_stat=None if diff is None else diff.stat or "nothing",
+        diff_files=() if diff is None else diff.files,
+        changes=changes_of(session, beside.model, beside.window, diff, beside.others.get(session.id, ())),
+        receipts=receipts_of(session),
+        detached=bool(session.last_run.get("tmux")) and status not in OVER,
         harness_ids=links or one.harness_ids,
         parent=session.field("parent") or one.parent,
     )
 
 
 def _age(session: records.Session) -> float | None:
-    text = session.last_run.get("end") or session.last_run.get("start")
-    try:
-        return None if text is None else max(0.0, time.time() - _seconds(str(text)))
-    except ValueError:
-        return None
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+    at = seconds_of(session.last_run.get("end") or session.last_run.get("start"))
+    return None if at is None else max(0.0, time.time() - at)

@@ -56,6 +56,8 @@ def _anchor(one: Mapping[str, Any], names: Mapping[str, str], children: tuple[An
         tier=one.get("tier"),
         bytes=one.get("bytes"),
         wanted=one.get("wanted"),
+        pinned=one.get("pinned"),
+        used_age_s=one.get("used_age_s"),
         sessions=tuple(sessions),
         children=children,
     )

@@ -10,7 +10,7 @@ from ftagent.dashboard.model.experts import CurvePoint, Experts, Layer
 from ftagent.dashboard.model.frame import PARTS, SCHEMA, Act, Alert, Check, Frame, LogLine, Part, Totals
 from ftagent.dashboard.model.history import Forecast, ForecastPoint, Series
 from ftagent.dashboard.model.memory import Memory, Move, Tenant, WhatIf
-from ftagent.dashboard.model.sessions import Cost, InFlight, Session, Watchdog
+from ftagent.dashboard.model.sessions import Cost, InFlight, Receipt, Session, Watchdog
 from ftagent.dashboard.model.source import Outcome, Source
 from ftagent.dashboard.model.told import Level, Told
 from ftagent.dashboard.model.turns import Event, Explanation, Turn
@@ -44,6 +44,7 @@ __all__ = [
     "Outcome",
     "Part",
     "Phase",
+    "Receipt",
     "Series",
     "Session",
     "Source",

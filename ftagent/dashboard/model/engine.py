@@ -87,6 +87,7 @@ class Engine:
     device: str | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    energy_j: float | None = None  # since it was started
     memory: tuple[Fill, ...] = ()  # host first, then devices
     versions: tuple[Version, ...] = ()
     flags: tuple[Flag, ...] = ()

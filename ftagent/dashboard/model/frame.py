@@ -17,7 +17,7 @@ from ftagent.dashboard.model.turns import Event, Turn
 SCHEMA = "ft.dashboard/1"
 Part = Literal["overview", "turns", "memory", "experts", "anchors", "engine", "logs", "doctor"]
 PARTS: tuple[Part, ...] = ("overview", "turns", "memory", "experts", "anchors", "engine", "logs", "doctor")
-Act = Literal["cancel", "apply", "pin", "stop", "beat", "pause", "go_on", "keep"]
+Act = Literal["cancel", "apply", "pin", "unpin", "drop", "gc", "stop", "beat", "pause", "go_on", "keep"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,24 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Receipt:
+    """One launch of a session, as its receipt says. `exit` None: it runs, or nobody saw its end."""
+
+    started_at: float | None = None
+    seconds: float | None = None
+    exit: int | None = None
+    requests: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    ttft_p50_s: float | None = None
+    ttft_max_s: float | None = None
+    energy_j: float | None = None  # of the machine, meanwhile
+    price: float | None = None  # of the same tokens at the reference price
+    scripted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """`status`: as `ft ls`. `told` is of the engine's facts; what only the record knows has no age."""
 
@@ -66,7 +84,11 @@ class Session:
     errors: int | None = None
     cost: Cost | None = None
     waits_for_person: bool | None = None
-    diff_stat: str | None = None  # `git diff --stat`, last line
+    diff_stat: str | None = None  # `git diff --stat`, last line, and how many files are new
+    diff_files: tuple[str, ...] = ()  # its other lines
+    changes: tuple[str, ...] | None = None  # what is another now than at its launch, in words
+    receipts: tuple[Receipt, ...] = ()  # newest first
+    detached: bool | None = None  # it runs in a tmux of its own, and can be attached to
     harness_ids: tuple[tuple[str, str], ...] = ()  # (id, source)
     parent: str | None = None
     observed: bool | None = None  # nothing of it is declared: it is watched

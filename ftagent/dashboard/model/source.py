@@ -32,7 +32,8 @@ class Source(Protocol):
         """At most so many frames a second from now on."""
 
     async def act(self, what: Act, **arguments: Any) -> Outcome:
-        """cancel(request) · apply(moe_slots|kv_tokens|preset|auto) · pin(anchor, on) · stop(session) · beat(request) ·
+        """cancel(request) · apply(moe_slots|kv_tokens|preset|auto) · pin(id, position, line) ·
+        unpin, drop: as pin · gc() · stop(session) · beat(request) ·
         pause() · go_on() · keep(). Never raises: what failed is said."""
 
     async def what_if(self, label: str, **asked: Any) -> WhatIf:

@@ -47,5 +47,5 @@ def busy(seconds: float) -> Frame:
         logs=logs(),
         checks=checks(engine=True),
         totals=Totals(412, 9_204_116, 8_790_233, 184_022, 611_204, 40_118, Cost(32.1, "$", PRICE)),
-        offers=("cancel", "apply", "stop", "beat", "pause", "keep"),
+        offers=("cancel", "apply", "pin", "unpin", "drop", "gc", "stop", "beat", "pause", "keep"),
     )

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from ftagent.dashboard.model import Check, Cost, Engine, Fill, Flag, InFlight, LogLine, Phase, Session, Told, Version
+from ftagent.dashboard.model import (
+    Check,
+    Cost,
+    Engine,
+    Fill,
+    Flag,
+    InFlight,
+    LogLine,
+    Phase,
+    Receipt,
+    Session,
+    Told,
+    Version,
+)
 from ftagent.dashboard.watchdog import judge
 
 BEGAN = 1_790_000_000.0  # a fixed day, so that pictures stay as they are
@@ -35,6 +48,7 @@ def engine_at_work(now: float) -> Engine:
         device="RTX 5090",
         temperature_c=61.0,
         power_w=310.0,
+        energy_j=2_140_000.0,
         memory=(Fill("RAM", 74 * GIB, 96 * GIB), Fill("RTX 5090", 24 * GIB, 32 * GIB)),
         versions=(Version("ft", "0.1.0"), Version("engine", "0.1.0"), Version("python", "3.11.9")),
         flags=(
@@ -102,8 +116,33 @@ def session(
         errors=0,
         cost=None if cost is None else Cost(cost, "$", PRICE),
         waits_for_person=status == "waiting",
-        diff_stat="3 files changed, 41 insertions(+), 7 deletions(-)" if project == "shop" else None,
+        diff_stat="3 files changed, 41 insertions(+), 7 deletions(-), 1 new" if project == "shop" else None,
+        diff_files=(
+            "shop/cart.py          | 31 +++++++++++++++++---",
+            "shop/totals.py        | 12 ++++++--",
+            "tests/test_cart.py    |  5 +++",
+        )
+        if project == "shop"
+        else (),
+        changes=("branch main then, sums now",) if name == "claude-2" and not over else (),
+        receipts=_receipts(context, last, over, now - ago),
+        detached=agent == "codex" and not over,
         harness_ids=((f"01a2-{letters}", "observed"),),
+    )
+
+
+def _receipts(context: int | None, last: float | None, over: bool, ended: float) -> tuple[Receipt, ...]:
+    """Of a launch a day before, and of the last one where it has ended."""
+    if context is None:
+        return ()
+    earlier = Receipt(
+        ended - 90_000, 2_640.0, 0, 31, context * 4, context * 3, context // 30, last, last, 412_000.0, 0.84
+    )
+    if not over:
+        return (Receipt(ended - 5_400), earlier)
+    return (
+        Receipt(ended - 5_400, 5_388.0, 0, 14, context * 9, context * 8, context // 20, last, last, 918_000.0, 1.92),
+        earlier,
     )
 
 

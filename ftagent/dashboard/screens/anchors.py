@@ -8,7 +8,7 @@ from ftagent.dashboard.keys import Key
 from ftagent.dashboard.model import Anchor, Frame
 from ftagent.dashboard.screens.chrome import stale
 from ftagent.dashboard.screens.panes import anchors_title
-from ftagent.dashboard.screens.view import Ask, Effect, Room, View
+from ftagent.dashboard.screens.view import Ask, Effect, Room, Say, View
 from ftagent.dashboard.theme import ASCII, Glyphs
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, clean, fill, line
@@ -28,8 +28,12 @@ COLUMNS = (
 
 class AnchorsView(View):
     part, title = "anchors", "Anchors"
-    keys = (Key("p", "p", "pin, or let go of, the saved state", "view.pin", acting=True),)
-    hints = (("p", "pin"), ("/", "filter"), ("e", "export"), ("1", "overview"))
+    keys = (
+        Key("p", "p", "pin, or let go of, the saved state", "view.pin", acting=True),
+        Key("D", "D", "delete the saved state", "view.delete", acting=True),
+        Key("g", "g", "what no session wants: how much, and delete it", "view.gc", acting=True),
+    )
+    hints = (("p", "pin"), ("D", "delete"), ("g", "clean up"), ("/", "filter"), ("e", "export"), ("1", "overview"))
 
     def rows(self, frame: Frame, glyphs: Glyphs) -> list[tuple[str, Anchor]]:
         """(what is drawn before it, anchor), depth first; filtered rows lose their place in the tree."""
@@ -85,16 +89,44 @@ class AnchorsView(View):
 
     def pin(self, frame: Frame) -> Effect:
         """Asks first."""
+        anchor = self._selected(frame)
+        if anchor is None:
+            return Say("There is no saved state.")
+        if anchor.pinned:
+            return Ask(f"Let go of {_words(anchor)}? It goes when its memory is needed.", "unpin", _named(anchor))
+        return Ask(f"Keep {_words(anchor)} until it is let go of?", "pin", _named(anchor))
+
+    def delete(self, frame: Frame) -> Effect:
+        """Asks first, and says who wants it."""
+        anchor = self._selected(frame)
+        if anchor is None:
+            return Say("There is no saved state.")
+        who = f" {', '.join(anchor.sessions)} would go on from the one before it." if anchor.wanted and anchor.sessions else ""  # fmt: skip
+        return Ask(f"Delete {_words(anchor)}?{who}", "drop", _named(anchor))
+
+    def gc(self, frame: Frame) -> Effect:
+        """The plan: what nobody wants and nobody has pinned; carried out after a yes."""
+        every = [anchor for _, anchor in _tree(frame.anchors.roots or (), "", ASCII, top=True)]
+        unwanted = [anchor for anchor in every if anchor.wanted is False and not anchor.pinned]
+        if not unwanted:
+            return Say("Nothing to clean up: every saved state is wanted by a session, or pinned.")
+        amount = size(sum(anchor.bytes or 0 for anchor in unwanted))
+        many = "1 saved state" if len(unwanted) == 1 else f"{len(unwanted)} saved states"
+        return Ask(f"Delete the {many} that no session wants ({amount})? {len(every) - len(unwanted)} stay.", "gc", {})
+
+    def _selected(self, frame: Frame) -> Anchor | None:
         ids = self.ids(frame)
-        if not ids:
-            return None
-        anchor = next(a for _, a in self.rows(frame, ASCII) if a.id == ids[self.index(frame)])
-        word = "Let go of" if anchor.pinned else "Keep"
-        return Ask(
-            f"{word} the state at token {whole(anchor.position)}?",
-            "pin",
-            {"anchor": anchor.id, "on": not anchor.pinned},
-        )
+        wanted = ids[self.index(frame)] if ids else None
+        return next((anchor for _, anchor in self.rows(frame, ASCII) if anchor.id == wanted), None)
+
+
+def _words(anchor: Anchor) -> str:
+    return f"the state at token {whole(anchor.position)}"
+
+
+def _named(anchor: Anchor) -> dict[str, object]:
+    """As the engine knows it again: an id alone may be another state's by now."""
+    return {"id": anchor.id, "position": anchor.position, "line": anchor.line}
 
 
 def _tree(anchors: Sequence[Anchor], before: str, glyphs: Glyphs, top: bool = False) -> list[tuple[str, Anchor]]:

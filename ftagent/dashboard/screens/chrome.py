@@ -84,15 +84,15 @@ def header(frame: Frame, room: Room) -> list[Line]:
     if engine.paused:
         name = (*name, Span(f"  {glyphs.warn} PAUSED", "warn"))
     facts: list[Line] = []
+    if frame.source != "live":
+        facts.append(line((clean(frame.source), "warn")))
+    if frame.readonly:
+        facts.append(line(("read-only", "dim")))
     if engine.port is not None:
         facts.append(line((f":{engine.port}", "dim")))
     if engine.waiting is not None:
         facts.append(line(f"q:{engine.waiting}"))
     facts.extend(_memories(engine))
-    if frame.source != "live":
-        facts.append(line((clean(frame.source), "warn")))
-    if frame.readonly:
-        facts.append(line(("read-only", "dim")))
     end = line((" " + clock(frame.now), "text"), (f"  v{engine.version}" if engine.version else "", "dim"), " ")
     if room.width < 60:
         return [fit_line(name, room.width)]
@@ -105,19 +105,16 @@ def header(frame: Frame, room: Room) -> list[Line]:
 
 def _memories(engine: Engine) -> list[Line]:
     lines: list[Line] = []
-    for number, fill_of in enumerate(engine.memory):
+    for fill_of in engine.memory:
         if fill_of.used_bytes is None and fill_of.total_bytes is None:
             continue
         share = fill_of.share
         role = "text" if share is None or share < AMBER else "warn" if share < RED else "bad"
         mark = "" if role != "bad" else "!"
-        text = f"{clean(fill_of.name)} {of_size(fill_of.used_bytes, fill_of.total_bytes)}{mark}"
-        parts: list[Span | str | tuple[str, str]] = [(text, role)]
-        if number:
-            parts.append((f" {engine.temperature_c:.0f}C" if engine.temperature_c is not None else "", "text"))
-            parts.append((f" {engine.power_w:.0f}W" if engine.power_w is not None else "", "text"))
-        lines.append(line(*parts))
-    return lines
+        lines.append(line((f"{clean(fill_of.name)} {of_size(fill_of.used_bytes, fill_of.total_bytes)}{mark}", role)))
+    heat = [f"{engine.temperature_c:.0f}C"] if engine.temperature_c is not None else []
+    power = [f"{engine.power_w:.0f}W"] if engine.power_w is not None else []
+    return [*lines, line(" ".join([*heat, *power]))] if heat or power else lines
 
 
 def _join(parts: list[Line], cells: int, gap: str) -> Line:

@@ -10,7 +10,7 @@ from ftagent.dashboard.widgets.bars import bar
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, Span, beside, clean, fill, fit, line, wrap
 from ftagent.dashboard.widgets.tables import Column, table
-from ftagent.dashboard.widgets.units import UNKNOWN, age, percent, seconds, tokens, whole
+from ftagent.dashboard.widgets.units import UNKNOWN, age, joules, percent, seconds, tokens, whole
 
 PATH = ("stopped", "starting", "loading", "warming", "ready", "stopping")
 
@@ -76,6 +76,7 @@ def _facts(engine: Engine, cells: int) -> list[Line]:
             "requests",
             f"{whole(engine.running)} running, {whole(engine.waiting)} waiting{'   PAUSED: new ones wait' if engine.paused else ''}",
         ),
+        ("machine", _machine(engine)),
         ("up", f"{seconds(engine.uptime_s)}   stops unused in {seconds(engine.stops_in_s)}"),
         ("restarts", left),
     ]
@@ -84,6 +85,14 @@ def _facts(engine: Engine, cells: int) -> list[Line]:
         lines += [line((f"{'':<10}", "dim"), (part, role)) for part in wrap(clean(text or ""), cells - 10, 3)]
     lines += [line((f"{'cannot':<10}", "dim"), f"{clean(what)}: {clean(why)}") for what, why in engine.cannot]
     return lines
+
+
+def _machine(engine: Engine) -> str:
+    if engine.power_w is None and engine.temperature_c is None and engine.energy_j is None:
+        return f"{UNKNOWN}   no meter of power or temperature can be read"
+    heat = UNKNOWN if engine.temperature_c is None else f"{engine.temperature_c:.0f} C"
+    power = UNKNOWN if engine.power_w is None else f"{engine.power_w:.0f} W"
+    return f"{power}   {heat}   {joules(engine.energy_j)} since the start"
 
 
 def _flags(engine: Engine, cells: int) -> list[Line]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ftagent.dashboard.keys import Key
 from ftagent.dashboard.model import Frame, InFlight, Part, Session
+from ftagent.dashboard.screens import detail
 from ftagent.dashboard.screens.chrome import stale
 from ftagent.dashboard.screens.flight import turn_pane
 from ftagent.dashboard.screens.panes import (
@@ -19,7 +20,7 @@ from ftagent.dashboard.screens.panes import (
     rates_pane,
     totals_pane,
 )
-from ftagent.dashboard.screens.sessions import detail, session_table
+from ftagent.dashboard.screens.sessions import session_table
 from ftagent.dashboard.screens.view import Effect, Explain, Go, Room, Run, Type, View
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, beside, clean, fill, line
@@ -33,23 +34,7 @@ SORTS: tuple[tuple[str, Callable[[Session], Any]], ...] = (
     ("first token", lambda s: -(s.ttft_last_s or 0.0)),
     ("cost", lambda s: -(s.cost.amount if s.cost else 0.0)),
 )
-DETAIL_KEYS = (
-    Key("f", "f", "fork this session", "view.fork", acting=True),
-    Key("R", "R", "rename it", "view.rename", acting=True),
-    Key("s", "s", "stop its agent", "stop", acting=True),
-    Key("D", "D", "delete our record of it", "view.delete", acting=True),
-)
-
 PANES: dict[int, Part] = {1: "turns", 2: "memory", 3: "experts", 4: "anchors"}
-DETAIL_HINTS = (
-    ("r", "resume"),
-    ("f", "fork"),
-    ("R", "rename"),
-    ("y", "copy"),
-    ("s", "stop"),
-    ("D", "delete"),
-    ("Esc", "back"),
-)
 
 
 class Overview(View):
@@ -66,13 +51,13 @@ class Overview(View):
         self.opened: str | None = None
 
     def bound(self) -> tuple[Key, ...]:
-        return DETAIL_KEYS if self.opened else self.keys
+        return detail.KEYS if self.opened else self.keys
 
     def hinted(self) -> tuple[tuple[str, str], ...]:
-        return DETAIL_HINTS if self.opened else self.hints
+        return detail.HINTS if self.opened else self.hints
 
     def all_keys(self) -> tuple[Key, ...]:
-        return DETAIL_KEYS
+        return detail.KEYS
 
     # what is shown
 
@@ -101,7 +86,7 @@ class Overview(View):
     def lines(self, frame: Frame, room: Room) -> list[Line]:
         opened = next((one for one in frame.sessions if one.id == self.opened), None)
         if opened is not None:
-            inner = detail(opened, frame, room.of(room.width - 4, room.height - 2))
+            inner = detail.detail(opened, frame, room.of(room.width - 4, room.height - 2))
             return box(
                 f"Session {clean(opened.name)}",
                 inner,

@@ -9,7 +9,7 @@ from ftagent.dashboard.screens.chrome import clock
 from ftagent.dashboard.screens.view import Room
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.bars import severity, spark, stacked
-from ftagent.dashboard.widgets.cells import Line, clean, cut, fit, line
+from ftagent.dashboard.widgets.cells import Line, clean, cut, fit, line, width
 from ftagent.dashboard.widgets.units import UNKNOWN, age, byte_rate, percent, rate, size, tokens, whole
 
 LETTERS = {"dense": "D", "kv": "K", "kv_free": "k", "state": "S", "experts": "E", "work": "W", "free": ".", "lent": "O"}
@@ -140,12 +140,15 @@ def anchors_title(frame: Frame) -> str:
 
 
 def event_line(event: Event, room: Room) -> Line:
+    """The key is named where the text leaves room for it."""
     mark = {"warn": room.glyphs.warn, "error": room.glyphs.bad}.get(event.level, " ")
     role = {"warn": "warn", "error": "bad"}.get(event.level, "text")
     name = f"{fit(clean(event.name), 10)} " if event.name else ""
     explain = "  [Enter] explain" if event.level == "warn" and event.request else ""
-    text = clean(event.text)
-    return line((f"{clock(event.at)} ", "dim"), (f"{mark} ", role), (name, "head"), (cut(text, max(8, room.width - 12 - len(name) - len(explain))), role), (explain, "dim"))  # fmt: skip
+    text, cells = clean(event.text), max(8, room.width - 12 - width(name))
+    if width(text) + width(explain) > cells:
+        explain = ""
+    return line((f"{clock(event.at)} ", "dim"), (f"{mark} ", role), (name, "head"), (cut(text, cells), role), (explain, "dim"))  # fmt: skip
 
 
 def events_pane(frame: Frame, room: Room) -> list[Line]:

@@ -1,16 +1,16 @@
-"""The table of sessions, and one session in full."""
+"""The table of sessions, and its cells."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ftagent.dashboard.model import Frame, InFlight, Session, Watchdog
-from ftagent.dashboard.screens.view import Room
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.bars import bar, severity
 from ftagent.dashboard.widgets.cells import Line, clean, line
 from ftagent.dashboard.widgets.tables import Cell, Column, table
-from ftagent.dashboard.widgets.units import UNKNOWN, age, limit, percent, rate, seconds, tokens, whole
+from ftagent.dashboard.widgets.units import UNKNOWN, age, limit, percent, rate, seconds, tokens
 
 OVER = ("ended", "lost", "crashed", "unreadable", "prepared")
 COLUMNS = (
@@ -25,8 +25,8 @@ COLUMNS = (
     Column("HIT", 5, 6, 9, ">"),
     Column("OUT", 5, 7, 10, ">"),
     Column("BRANCH", 6, 20, 8),
-    Column("PROJECT", 7, 16, 11),
-    Column("CHANGED", 12, 44, 12),
+    Column("PROJECT", 7, 16, 12),
+    Column("CHANGED", 12, 30, 11),
 )
 NARROW = {"CTX used/window": "CTX", "TTFT last / p95": "TTFT", "WATCHDOG": "WD"}
 
@@ -107,6 +107,18 @@ def agent_text(session: Session) -> str:
     return clean(f"{session.agent or UNKNOWN} {version}".rstrip())
 
 
+def short_diff(stat: str | None) -> str:
+    """`3 files changed, 41 insertions(+), 7 deletions(-), 1 new` as `3 files +41 -7, 1 new`."""
+    text = clean(stat or "")
+    for long, short in (
+        (r"(\d+) files? changed", r"\1 files"),
+        (r",? (\d+) insertions?\(\+\)", r" +\1"),
+        (r",? (\d+) deletions?\(-\)", r" -\1"),
+    ):
+        text = re.sub(long, short, text)
+    return text.replace("1 files", "1 file") if text.startswith("1 files") else text
+
+
 def row(session: Session, flying: InFlight | None, cells: int, glyphs: Glyphs) -> list[Cell]:
     bars = 10 if cells >= 140 else 6 if cells >= 110 else 0
     return [
@@ -122,7 +134,7 @@ def row(session: Session, flying: InFlight | None, cells: int, glyphs: Glyphs) -
         tokens(session.output_tokens),
         clean(session.branch or UNKNOWN),
         clean(session.project or UNKNOWN),
-        clean(session.diff_stat or ""),
+        short_diff(session.diff_stat),
     ]
 
 
@@ -137,42 +149,3 @@ def session_table(
         columns = tuple(c for c in columns if c.head != "CHANGED")
     rows = [row(one, flying.get(one.id), cells, glyphs)[: len(columns)] for one in shown]
     return table(columns, rows, cells, selected, glyphs.pointer)
-
-
-def detail(session: Session, frame: Frame, room: Room) -> list[Line]:
-    """Everything that is known of one session, one fact a line."""
-    glyphs = room.glyphs
-    flying = next((one for one in frame.in_flight if one.session == session.id), None)
-    facts: list[tuple[str, Line | str]] = [
-        ("session", f"{clean(session.name)}   {session.id}"),
-        ("status", status_cell(session, flying, glyphs)),
-        ("agent", agent_text(session)),
-        ("project", f"{clean(session.project or UNKNOWN)}   branch {clean(session.branch or UNKNOWN)}"),
-        ("model", clean(session.model or UNKNOWN)),
-        ("context", context_cell(session, 20, glyphs)),
-        ("first token", f"last {seconds(session.ttft_last_s)}   p50 {seconds(session.ttft_p50_s)}   p95 {seconds(session.ttft_p95_s)}   most {seconds(session.ttft_max_s)}"),
-        ("watchdog", line(*watchdog_cell(flying.watchdog if flying else session.watchdog, 20, glyphs), (f"  limit from {session.watchdog.source}" if session.watchdog.source else "", "dim"))),
-        ("warm", f"{session.warm_tier or UNKNOWN}   {tokens(session.warm_tokens)} tokens   resume ~{seconds(session.resume_s)}   cold ~{seconds(session.cold_s)}"),
-        ("requests", f"{whole(session.requests)}   turns {whole(session.turns)}   retries {whole(session.retries)}   errors {whole(session.errors)}"),
-        ("tokens", f"prompt {whole(session.prompt_tokens)}   cached {whole(session.cached_tokens)} ({percent(hit_share(session), 1)})   output {whole(session.output_tokens)}"),
-        ("cost elsewhere", f"{cost_text(session)}   {session.cost.price if session.cost else ''}".rstrip()),
-        ("changed files", clean(session.diff_stat or UNKNOWN)),
-    ]  # fmt: skip
-    facts += [
-        ("its own id" if not n else "", f"{clean(one)}   {source}")
-        for n, (one, source) in enumerate(session.harness_ids)
-    ]
-    if session.parent:
-        facts.append(("forked from", clean(session.parent)))
-    if session.observed:
-        facts.append(("declaration", "none: what it edits is watched, not declared"))
-    lines = [line((f"{name:<16}", "dim"), *(line(value) if isinstance(value, str) else value)) for name, value in facts]
-    turns = [turn for turn in frame.turns if turn.session == session.id][-max(0, room.height - len(lines) - 2) :]
-    if turns:
-        lines += [(), line(("last requests", "title"))]
-        for turn in reversed(turns):
-            text = f"{whole(turn.prompt_tokens)} = cached {whole(turn.cached_tokens)} + new {whole(turn.new_tokens)}"
-            lines.append(
-                line((f"{seconds(turn.ttft_s):>7}  ", "text"), (f"{text:<40}", "text"), (clean(turn.why), "dim"))
-            )
-    return lines

@@ -92,6 +92,16 @@ def byte_rate(value: float | None) -> str:
     return f"{value / 1e9:.1f} GB/s" if value >= 1e8 else f"{value / 1e6:.1f} MB/s"
 
 
+def joules(count: float | None) -> str:
+    """Energy: 840 J, 12.4 kJ, 3.1 MJ."""
+    if count is None:
+        return UNKNOWN
+    for unit, of in (("MJ", 1e6), ("kJ", 1e3)):
+        if count >= of:
+            return f"{count / of:.1f} {unit}"
+    return f"{count:.0f} J"
+
+
 def of_size(used: float | None, total: float | None) -> str:
     """Both in the unit of the whole: 24/32 GB, 4.1/5.2 GB."""
     if used is None or total is None:

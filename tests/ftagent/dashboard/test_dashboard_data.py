@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftagent.dashboard.codec import from_json, to_json
-from ftagent.dashboard.gather import EVENTS, TURNS, Gathered
+from ftagent.dashboard.framing import frame_of
+from ftagent.dashboard.gather import EVENTS, Gathered
 from ftagent.dashboard.http import ServerEvent
 from ftagent.dashboard.mock import SCENARIOS, MockSource, frame
 from ftagent.dashboard.model import Anchor, Frame, InFlight
@@ -27,6 +28,7 @@ from ftagent.dashboard.plain import text_of
 from ftagent.dashboard.recorder import Recorder, ReplaySource, load
 from ftagent.dashboard.records import Pace, event_of, in_flight_of
 from ftagent.dashboard.redact import clean
+from ftagent.dashboard.requests import TURNS
 from ftagent.dashboard.tree import roots_of, walk
 from ftagent.dashboard.views import flags_of, log_line
 from ftagent.dashboard.watchdog import alerts, judge, least
@@ -130,7 +132,7 @@ def test_a_stream_is_taken_in_once_and_in_order_whatever_is_sent_again(tmp_path:
         known.event(ServerEvent(1, "request", RECORD), 1000.0)
         known.event(ServerEvent(2, "prefill", {"request": "req1", "done": 2000, "time": 1001.0}), 1001.0)
         known.event(ServerEvent(3, "request", ended), 1002.0)
-    seen = known.frame(1003.0)
+    seen = frame_of(known, 1003.0)
     assert seen.in_flight == () and [turn.ended for turn in seen.turns] == ["stop"] and len(seen.events) == 1
 
 
@@ -152,7 +154,7 @@ def test_a_hundred_thousand_events_leave_nothing_behind(tmp_path: Path) -> None:
             gc.collect()
             sizes.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE"))
     assert sizes[1] < sizes[0] + (8 << 20)
-    seen = known.frame(100_000.0)
+    seen = frame_of(known, 100_000.0)
     assert len(seen.turns) <= TURNS and len(seen.events) <= EVENTS
 
 
