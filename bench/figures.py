@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import demo
 import figures_data
@@ -30,11 +29,11 @@ FIGURES = ROOT / "docs" / "figures"
 NUMBER = re.compile(
     r"<!--n:(?P<result>[\w-]+):(?P<row>[^:]+):(?P<field>\w+):(?P<format>[^-]*)-->(?P<text>.*?)<!--/n-->"
 )
-TABLE = re.compile(r"<!--demo-table-->\n```\n(?P<text>.*?)\n```\n<!--/demo-table-->", re.DOTALL)
+TABLE = re.compile(r"(<!--demo-table-->\n```)\n.*?(?P<end>```\n<!--/demo-table-->)", re.DOTALL)
 MARKED_TABLE = re.compile(r"(<!--table:(?P<room>\w+)\.(?P<name>\w+)-->)\n.*?\n?(?P<end><!--/table-->)", re.DOTALL)
 OUTPUT = re.compile(r"(<!--output:(?P<result>\w+):(?P<row>[\w.]+)-->)\n.*?(?P<end><!--/output-->)", re.DOTALL)
 TABLES_OF = {"prefix": prefix_tables.TABLES, "bench": tables.TABLES}
-CAPTION = re.compile(r"<!--caption:(?P<result>[\w-]+)-->(?P<text>.*?)<!--/caption-->")
+CAPTION = re.compile(r"<!--caption:(?P<result>[\w-]+)-->.*?<!--/caption-->")
 
 DRAWN: dict[str, tuple[str, Callable[[], str]]] = {  # file: what it shows, how it is drawn
     "hero": ("Time to the first token of each turn", figures_session.draw_hero),
@@ -50,8 +49,13 @@ DRAWN: dict[str, tuple[str, Callable[[], str]]] = {  # file: what it shows, how 
 }
 
 
-def value(result: str, row: str, field: str) -> Any:
-    return next(r[field] for r in figures_data.load(result)["rows"] if r["name"] == row)
+def number(result: str, row: str, field: str, form: str) -> str:
+    """A number as the text has it; where it is not kept, what keeps it."""
+    try:
+        found = figures_data.row(result, row)
+    except Missing as error:
+        return f"(not measured: `{error.command}`)"
+    return "-" if found[field] is None else format(found[field], form)
 
 
 def output(result: str, row: str) -> str:
@@ -63,20 +67,23 @@ def output(result: str, row: str) -> str:
     return f"```text\n{found['text'].rstrip()}\n```"
 
 
+def demo_table() -> str:
+    return demo.table(demo.from_rows(figures_data.load("demo")["rows"]))
+
+
 def refreshed(text: str) -> str:
-    """The text with every marked number, table, output and caption as the kept results have it. Raises Missing for a number
-    whose result is not kept."""
+    """The text with every marked number, table, output and caption as the kept results have it."""
     text = NUMBER.sub(
         lambda m: m[0].replace(
-            f"-->{m['text']}<!--", f"-->{format(value(m['result'], m['row'], m['field']), m['format'])}<!--"
+            f"-->{m['text']}<!--", f"-->{number(m['result'], m['row'], m['field'], m['format'])}<!--"
         ),
         text,
     )
-    text = TABLE.sub(lambda m: m[0].replace(m["text"], demo.table(demo.from_rows(report.load("demo")["rows"]))), text)
+    text = TABLE.sub(lambda m: f"{m[1]}\n{demo_table()}\n{m['end']}", text)
     text = MARKED_TABLE.sub(lambda m: f"{m[1]}\n{TABLES_OF[m['room']][m['name']]()}\n{m['end']}", text)
     text = OUTPUT.sub(lambda m: f"{m[1]}\n{output(m['result'], m['row'])}\n{m['end']}", text)
     return CAPTION.sub(
-        lambda m: m[0].replace(f"-->{m['text']}<!--", f"-->{report.caption(report.load(m['result']))}<!--"), text
+        lambda m: f"<!--caption:{m['result']}-->{report.caption(figures_data.load(m['result']))}<!--/caption-->", text
     )
 
 
@@ -102,11 +109,7 @@ def main() -> int:
             print(f"figures: {name} is not drawn: {lacking}", file=sys.stderr)
     for path in texts():
         old = path.read_text()
-        try:
-            new = refreshed(old)
-        except Missing as error:
-            print(f"figures: {path.name} keeps its numbers: {error}", file=sys.stderr)
-            continue
+        new = refreshed(old)
         if new != old:
             path.write_text(new)
     return 0

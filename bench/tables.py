@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import report as bench_report
 
 from engine.bench import report
 
@@ -23,6 +26,7 @@ GROUPS = {
     "load": r"load\..*",
     "agents": r"agent\..*",
 }
+AGENT_NAMES = {"claude": "Claude Code", "codex": "Codex", "opencode": "OpenCode"}
 HEADS = ["row", "measured", "", "against", "ratio", "reach", "aim"]
 
 
@@ -92,6 +96,27 @@ def workloads() -> str:
     return _markdown(heads, lines)
 
 
+def long_sessions() -> str:
+    """What `make agents` counted in long sessions of published agents."""
+    path = bench_report.RESULTS / "agents.json"
+    if not path.exists():
+        return "Nothing is kept yet. This makes it: `make agents`"
+    heads = ["agent", "requests", "of them for a summary", "tokens asked for", "cached", "replayed", "new"]
+    heads += ["computed ahead and used", "computed ahead, unused", "edits foreseen", "predictions that hit"]
+    lines = []
+    for name, counted in sorted(json.loads(path.read_text()).items()):
+        cells = [
+            f"{AGENT_NAMES.get(name, name)} {counted['version']}",
+            f"{counted['requests']}",
+            f"{counted['compactions']}",
+        ]
+        cells += [f"{counted[field]:,}" for field in ("prompt", "cached", "replayed", "new", "anticipated", "wasted")]
+        cells += [f"{counted['edits_foreseen']} of {counted['edits']}"]
+        cells += [f"{counted['edits_hit']} of {counted['edits_predicted']}, and {counted['appends_hit']} continuations"]
+        lines.append(cells)
+    return _markdown(heads, lines)
+
+
 def captions() -> str:
     """Every run the tables rest on: machine, commit, date."""
     rows = [entry for entry in kept() if entry["figure"] and entry["value"] is not None]
@@ -107,6 +132,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
     "shares": shares,
     "workloads": workloads,
+    "long_sessions": long_sessions,
     "runs": captions,
 }
 
