@@ -10,10 +10,26 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.api import acting, anthropic, chat, completions, control, errors, forecast, memory, models, responses
+from engine.api import (
+    acting,
+    anchors,
+    anthropic,
+    chat,
+    completions,
+    console,
+    control,
+    errors,
+    forecast,
+    memory,
+    models,
+    power,
+    responses,
+)
+from engine.api.console_door import Door
 from engine.api.gate import Gate
 from engine.errors import FtError, NotFound
 from engine.front.context import Front
+from engine.front.power import Power
 
 Handler = Callable[[Request], Awaitable[Response]]
 _LOG = logging.getLogger("engine.api")
@@ -49,13 +65,21 @@ _ADMIN_ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
     ("/v1/engine/life", acting.life, ("GET",)),
     ("/v1/engine/pause", acting.pause, ("POST",)),
     ("/v1/engine/experts", acting.experts, ("GET",)),
+    ("/v1/engine/anchors/{act}", anchors.act, ("POST",)),
+    ("/v1/engine/power", power.power, ("GET",)),
     ("/v1/engine/forecast", forecast.forecast, ("GET",)),
     ("/v1/engine/events", control.events, ("GET",)),
     ("/v1/engine/memory", memory.memory, ("GET",)),
     ("/v1/engine/memory/plan", memory.plan, ("POST",)),
     ("/v1/engine/memory/apply", memory.apply, ("POST",)),
+    ("/v1/engine/console", console.invite, ("POST",)),
     ("/v1/engine/idle", control.stop_when_idle, ("POST",)),
+    ("/v1/engine/use", control.use, ("POST",)),
     ("/v1/engine/stop", control.stop, ("POST",)),
+    (console.PATH, console.page, ("GET", "HEAD")),
+    (f"{console.PATH}/about", console.about, ("GET",)),
+    (f"{console.PATH}/enter", console.enter, ("POST",)),
+    (f"{console.PATH}/leave", console.leave, ("POST",)),
 )
 
 
@@ -63,15 +87,19 @@ def make_app(front: Front) -> FastAPI:
     """The application over one front. No CORS, no docs pages, no redirects."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.front = front
+    app.state.power = Power.of_machine()
     for path, handler, methods in _ADMIN_ROUTES:
         app.add_route(path, handler, methods=list(methods))
+        if path in console.ROUTES:
+            app.add_route(console.PATH + path, handler, methods=list(methods))
+    app.add_route(f"{console.PATH}/{{name}}", console.page, methods=["GET", "HEAD"])
     for prefix in ("", "/s/{session_id}"):
         for path, handler, methods in _AGENT_ROUTES:
             app.add_route(prefix + path, handler, methods=list(methods))
     app.add_exception_handler(FtError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_bug)
-    app.add_middleware(Gate, sessions=front.sessions)
+    app.add_middleware(Gate, sessions=front.sessions, door=Door(front))
     return app
 
 

@@ -1,4 +1,4 @@
-"""Who may come in: the Host header, then the token, then the session that the URL names."""
+"""Who may come in: the Host header, then the token, then the session that the URL names; a browser by a door of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine.api import errors
+from engine.api.console_door import Door
 from engine.errors import FtError, Unauthorized
 from engine.front.sessions import Sessions
 
@@ -20,9 +21,10 @@ _SESSION = re.compile(r"/s/([^/]+)(/.*)?")
 class Gate:
     """ASGI middleware. Lets a request through with `state.session` set, or answers it in its dialect's error shape."""
 
-    def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
+    def __init__(self, app: ASGIApp, sessions: Sessions, door: Door) -> None:
         self._app = app
         self._sessions = sessions
+        self._door = door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -42,6 +44,9 @@ class Gate:
         if _host_name(headers.get("host", "")) not in ("127.0.0.1", "localhost", "::1"):
             raise errors.Forbidden("The Host header is not a name of this machine.", "Use http://127.0.0.1:PORT.")
         state = scope.setdefault("state", {})
+        if self._door.covers(path):
+            self._door.admit(scope, headers)
+            return
         if path in _OPEN or (scope["method"] in ("GET", "HEAD") and _HELLO.fullmatch(path)):
             state["session"] = self._sessions.default
             return

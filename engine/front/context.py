@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from engine.front.acting import Acting
 from engine.front.anticipation import Anticipation
+from engine.front.console.grants import Grants
 from engine.front.forecast import Forecast
 from engine.front.heads import Heads
 from engine.front.idle import Idle
@@ -55,6 +56,7 @@ class Front:
     started: float = field(default_factory=time.time)
     idle: Idle = field(default_factory=Idle)
     acting: Acting = field(default_factory=Acting)
+    grants: Grants = field(default_factory=Grants)  # of the web console
     max_requests: int = 512
     computations: Computations = field(init=False)
     stop_asked: asyncio.Event = field(default_factory=asyncio.Event)

@@ -16,6 +16,7 @@ import uvicorn
 from engine.api.app import make_app
 from engine.errors import FtError, NotFound, WeightsError, WorkerGone, report
 from engine.front.anticipation import Anticipation
+from engine.front.console.grants import Grants
 from engine.front.context import VERSION, Front
 from engine.front.forecast import Forecast, Pool
 from engine.front.heads import Heads
@@ -98,6 +99,7 @@ def serve(settings: Settings) -> int:
 
 def run(front: Front, settings: Settings, runtime: RuntimeDir, sock: socket.socket) -> int:
     """Announce the front and serve until stopped; the exit code."""
+    front.grants = Grants(runtime.path)
     runtime.announce(
         {
             "pid": os.getpid(),

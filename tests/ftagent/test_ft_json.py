@@ -72,6 +72,7 @@ WITH_ENGINE: list[tuple[str, list[str], int]] = [
     ("ft.request/1", ["ctl", "explain", "mini", "--texts"], 0),
     ("ft.anchors/1", ["ctl", "anchors"], 0),
     ("ft.draft/1", ["ctl", "draft", "asker"], 0),
+    ("ft.console/1", ["console"], 0),
     ("ft.engine/1", ["engine", "restart"], 0),
 ]
 ELSEWHERE = {"ctl cache": "the memory commands have a test of their own"}
