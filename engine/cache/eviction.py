@@ -2,8 +2,8 @@
 
 What no live line wants goes before the rest (see `claims`), then it is replay cost that counts: tokens to the nearest surviving
 checkpoint before it, times the weight of its class, halved for every `cap`-ful of uses of the store it sat through unused (else a
-dead session with long gaps would hold the store for ever). Never evicted: the last head of a live line, and a head that several
-sessions share. The newest checkpoint of a live line goes only when nothing else is left. A side request never evicts what a main
+dead session with long gaps would hold the store for ever). Never evicted: what a person has pinned, the last head of a live line,
+and a head that several sessions share. The newest checkpoint of a live line goes only when nothing else is left. A side request never evicts what a main
 one wants.
 """
 
@@ -43,7 +43,7 @@ class Eviction:
         safe, tips = self._lines.safe(kept, cap), self._lines.tips(live)
 
         def allowed(checkpoint: Checkpoint) -> bool:
-            if id(checkpoint) in safe or (own and checkpoint.side != side):
+            if checkpoint.pinned or id(checkpoint) in safe or (own and checkpoint.side != side):
                 return False
             return not side or checkpoint.side or not (_wanted(checkpoint, live) or id(checkpoint) in tips)
 

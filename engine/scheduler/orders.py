@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.errors import BadRequest, Unsupported
+from engine.errors import BadRequest, NotFound, Unsupported
 from engine.memory.balancer import BY_HAND, Balancer
 from engine.memory.plan import Plan
 from engine.memory.pools import Pools
@@ -36,7 +36,8 @@ class Wish:
 
 class Orders:
     """Called from the loop, between steps. `answer` sends a message to the front; `running` are the requests inside, `process`
-    what the worker holds, `resident` how many experts lie in slots, `picture` which, and how much each is used."""
+    what the worker holds, `resident` how many experts lie in slots, `picture` which, and how much each is used; `anchors` does
+    with saved states what a person asks for."""
 
     def __init__(
         self,
@@ -48,10 +49,11 @@ class Orders:
         process: Callable[[], Mapping[str, Any]] = dict,
         resident: Callable[[], int] = lambda: 0,
         picture: Callable[[], list[dict[str, Any]]] = list,
+        anchors: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
     ) -> None:
         self._plan, self._pools, self._memory = plan, pools, memory
         self._answer, self._running, self._process, self._resident = answer, running, process, resident
-        self._picture = picture
+        self._picture, self._anchors = picture, anchors
         self._preset = plan.preset
         self._waiting: list[tuple[int, Split]] = []  # (n of a message, the split when it came)
         memory.arrived = self._arrived
@@ -64,12 +66,14 @@ class Orders:
                 self._answer({"t": "memory", "n": n, "data": self._map()})
             elif message["op"] == "experts":
                 self._answer({"t": "memory", "n": n, "data": self._experts()})
+            elif message["op"] == "anchors":
+                self._answer({"t": "memory", "n": n, "data": self._anchors(message)})
             elif message["op"] == "plan":
                 self._answer({"t": "memory", "n": n, "data": self._predict(self._wish(message))})
             else:
                 wish = self._wish(message)
                 self._apply(n, replace(wish, why=AGAIN) if message.get("again") else wish)
-        except (BadRequest, Unsupported) as error:
+        except (BadRequest, NotFound, Unsupported) as error:
             refusal = {"code": error.code, "message": error.message, "hint": error.hint}
             self._answer({"t": "memory", "n": n, "error": refusal})
 
