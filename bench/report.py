@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import parts
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -39,7 +41,7 @@ def _cores() -> set[int]:
 
 def commit() -> str:
     """The commit measured, with a plus sign when the tree had changes."""
-    root = RESULTS.parent.parent
+    root = Path(__file__).parent.parent
     head = subprocess.run(
         ["git", "rev-parse", "--short=10", "HEAD"], cwd=root, capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -56,7 +58,7 @@ def commit() -> str:
 def keep(
     name: str, rows: list[dict[str, Any]], *, scripted: bool = False, settings: dict[str, Any] | None = None
 ) -> Path:
-    """Write bench/results/<name>.json; returns its path."""
+    """Write bench/results/<name>.json; returns its path. What was kept of other parts of the same benchmark stays (see `parts`)."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     document = {
@@ -70,7 +72,8 @@ def keep(
         "settings": settings or {},
         "rows": rows,
     }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    before = json.loads(path.read_text()) if path.exists() else None
+    path.write_text(json.dumps(parts.merged(before, document), indent=1) + "\n")
     return path
 
 

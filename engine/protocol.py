@@ -9,7 +9,7 @@ front -> worker
     cancel    rid:str
     stats     n:int                          answered by `stats` with the same n
     forget    session:str                    what only it has on disk is removed
-    memory    n:int, op:"map"|"plan"|"apply"|"experts", moe_slots:int|nil, kv_tokens:int|nil, preset:str|nil, auto:bool,
+    memory    n:int, op:"map"|"plan"|"apply"|"experts"|"anchors", moe_slots:int|nil, kv_tokens:int|nil, preset:str|nil, auto:bool,
               again:bool                     `again`: an `apply` that the worker before this one was given
                                              answered by `memory` with the same n; `apply` when it is done or waits
     shutdown  drain_s:float                  finish or drop running work, then exit 0
@@ -23,7 +23,7 @@ worker -> front
     progress  rid, done:int, total:int       prefill tokens of this request, at least each chunk
     tokens    rid, ids:[int], logprobs:[[id, logprob, [[id, logprob], ...]]] | nil
     done      rid, reason:"stop"|"length"|"cancelled", stop_id:int|nil, timings:{queue_s, restore_s, prefill_s,
-              first_token_s, decode_s}, usage:{prompt, cached, replayed, new, output, anticipated, wasted, tier},
+              computed_s, first_token_s, decode_s}, usage:{prompt, cached, replayed, new, output, anticipated, wasted, tier},
               experts:{hits, misses}
     error     rid, code:str, message:str, hint:str
     stats     n, data:{...}                  a snapshot, see worker.stats()

@@ -27,7 +27,7 @@ from engine.protocol import EditPoint, Submit
 from engine.runner.load import load
 from engine.scheduler.loop import Limits, Scheduler
 
-KEPT = ("side", "output_tokens", "render_s", "queue_s", "restore_s", "first_token_s", "decode_s")
+KEPT = ("side", "output_tokens", "render_s", "queue_s", "restore_s", "computed_s", "first_token_s", "decode_s")
 THOUGHT = re.compile(r"(<(think>?)?)?\s*")
 clock = time.process_time
 

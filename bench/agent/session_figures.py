@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import turn_series
+
 from engine.bench.rows import Row, row
 
 Record = dict[str, Any]
@@ -141,7 +143,7 @@ def rows(
         out.append(
             {**made("forecast", "of TTFT", [p90], [1.0], **_noted(more, "p90 of the error")), "samples": len(errors)}
         )
-    out.append(made("turns", "turns", [len(turns)]))
+    out.append(made("turns", "turns", [len(turns)], **turn_series.of(turns, peer)))
     return out
 
 

@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 
 from engine.api import fields
 from engine.front.context import Front
-from engine.front.forecast import Floor
+from engine.front.work import Floor
 
 SCHEMA = "ft.forecast/1"
 

@@ -56,7 +56,8 @@ def goals() -> list[Goal]:
 
 
 def latest(folders: Iterable[Path]) -> dict[str, Row]:
-    """The newest kept row of every name, with the `date`, `commit`, `machine` and `settings` of its run.
+    """The newest kept row of every name, with the `date`, `commit`, `machine` and `settings` of its run: of its own `run` where it was
+    measured apart from the rest.
 
     Raises BadRequest naming a file that is no kept run."""
     paths = [path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.json"))]
@@ -65,7 +66,8 @@ def latest(folders: Iterable[Path]) -> dict[str, Row]:
     for document in sorted(documents, key=lambda d: str(d["date"])):
         run = {key: document[key] for key in ("date", "commit", "machine", "settings")}
         found |= {
-            row["name"]: {"ratio": None, "baseline": None, "samples": 1, **row, **run} for row in document["rows"]
+            row["name"]: {"ratio": None, "baseline": None, "samples": 1, **row, **run, **row.get("run", {})}
+            for row in document["rows"]
         }
     return found
 

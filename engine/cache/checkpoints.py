@@ -8,11 +8,13 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from engine.cache.claims import WEIGHTS, Claims, ahead_of, base, line_of
+from engine.cache.claims import WEIGHTS, Claims, ahead_of, line_of
 from engine.cache.eviction import Eviction, share
+from engine.cache.kept import Kept, at
 from engine.cache.lines import Lines
-from engine.cache.node import Checkpoint, Claim, Node, usable
+from engine.cache.node import Checkpoint, Claim
 from engine.cache.radix import Match, RadixCache
+from engine.cache.reserved import Reserved
 from engine.memory.pools import StatePool
 from engine.protocol import EditPoint
 
@@ -34,8 +36,8 @@ class CheckpointStore:
         self._pool = pool
         self._event = event
         self._clock = clock
-        self._reserved: dict[int, bool] = {}  # state id -> for a side request
-        self._kept: dict[int, Checkpoint] = {}  # by state id
+        self._reserved = Reserved(pool)
+        self._kept = Kept()
         self._claims = Claims()
         self._lines = Lines(lambda: self._clock(), self._claims.forget)
         self._eviction = Eviction(self._lines)
@@ -54,23 +56,8 @@ class CheckpointStore:
         return len(self._kept)
 
     def listing(self) -> list[dict[str, object]]:
-        """What is kept, for reports: position, kind, the edges it is kept for, the line that made it and those that want it, and
-        the `id` of the nearest one before it (`parent`). Ids hold for one listing."""
-        return [
-            {
-                "id": c.state,
-                "parent": None if c.parent is None else c.parent.state,
-                "line": base(c.session),
-                "lines": sorted({base(line) for line, _, _ in c.claims}),
-                "position": c.position,
-                "kind": c.kind,
-                "edge": ", ".join(sorted({edge for _, _, edge in c.claims if edge})),
-                "tier": "ram",
-                "bytes": c.bytes,
-                "wanted": bool(c.claims),
-            }
-            for c in self._kept.values()
-        ]
+        """What is kept, for reports, see `Kept.listing`."""
+        return self._kept.listing()
 
     def used(self, match: Match, session: str, side: bool, edit_points: Iterable[EditPoint], line: str = "") -> None:
         """A request resumes from `match`: refreshes that one checkpoint, and renews the claims of its line, which is
@@ -96,13 +83,13 @@ class CheckpointStore:
     def reserve(self, side: bool, last: Checkpoint | None = None) -> int | None:
         """A state to snapshot into, evicting when the cap is reached; None when nothing may be evicted. The caller must
         `commit` or `cancel` it. `last` is spared like the newest of a line."""
-        return self._reserve(side) if self._make_room(side, last=last) else None
+        return self._reserved.new(side) if self._make_room(side, last=last) else None
 
     def reserve_passing(self, side: bool, replay: int, kind: str) -> int | None:
         """As `reserve`, for a `kind` that saves `replay` tokens if it is ever needed: for it goes only what no live line wants,
         or what is worth less and is not the newest of its line."""
         worth = replay * WEIGHTS[kind] / self._pool.state_bytes
-        return self._reserve(side) if self._make_room(side, worth) else None
+        return self._reserved.new(side) if self._make_room(side, worth) else None
 
     def at(self, cache: RadixCache, tokens: array[int], position: int) -> Checkpoint | None:
         """What is kept after `position` of `tokens`; None also when the KV up to there is not cached."""
@@ -110,32 +97,31 @@ class CheckpointStore:
             node = cache.locate(tokens, position)
         except LookupError:
             return None
-        return _at(node, position)
+        return at(node, position)
 
     def adopt(self, state: int, side: bool) -> bool:
         """Take over a live state as a reserved one, without a copy. False when the cap leaves no room."""
         if not self._make_room(side):
             return False
-        self._reserved[state] = side
+        self._reserved.adopt(state, side)
         return True
 
     def holds(self, checkpoint: Checkpoint) -> bool:
         """True while it is kept."""
-        return self._kept.get(checkpoint.state) is checkpoint
+        return self._kept.holds(checkpoint)
 
     def take_back(self, checkpoint: Checkpoint, claim: Claim) -> int | None:
         """The checkpoint's state, reserved again; None, and the checkpoint stays, when others than `claim`'s line want it or
-        came to it."""
-        if not checkpoint.claims <= {claim} or self._lines.held_by_others(checkpoint, claim[0]):
+        came to it, or a person has pinned it."""
+        if checkpoint.pinned or not checkpoint.claims <= {claim} or self._lines.held_by_others(checkpoint, claim[0]):
             return None
         self._forget(checkpoint)
-        self._reserved[checkpoint.state] = checkpoint.side
+        self._reserved.adopt(checkpoint.state, checkpoint.side)
         return checkpoint.state
 
     def cancel(self, state: int) -> None:
         """Give a reserved state back unused."""
-        del self._reserved[state]
-        self._pool.release(state)
+        self._reserved.give_back(state)
 
     def commit(
         self,
@@ -153,21 +139,19 @@ class CheckpointStore:
         """Keep the reserved `state` as the checkpoint after `position` tokens, unless there is one already; claimed by
         `points`, or for `kind` when there are none. None, and the state given back, when the KV up to there is no longer
         cached. `passing`: soon replaced, so it is not told of, and the line still goes on from what it came to before."""
-        del self._reserved[state]
         try:
             node = cache.locate(tokens, position)
         except LookupError:
-            self._pool.release(state)
+            self._reserved.give_back(state)
             return None
-        made = _at(node, position)
+        made = at(node, position)
         if made is not None:
-            self._pool.release(state)
+            self._reserved.give_back(state)
         else:
+            self._reserved.taken(state)
             exact = position % self.grid == 0
             made = Checkpoint(position, node, state, kind, session, side, self._pool.state_bytes, exact)
-            node.checkpoints[position] = made
-            self._kept[state] = made
-            self._adopt_children(made)
+            self._kept.put(made)
             if not passing:
                 self._event("checkpoint-created", {"position": position, "kind": kind})
         self.claim(made, kind, session, side, points, line, passing)
@@ -215,15 +199,22 @@ class CheckpointStore:
         """These states have other ids now: old id -> new one. No id is both."""
         for old, new in states.items():
             if old in self._kept:
-                checkpoint = self._kept[new] = self._kept.pop(old)
-                checkpoint.state = new
+                self._kept.moved(old, new)
             elif old in self._reserved:
-                self._reserved[new] = self._reserved.pop(old)
+                self._reserved.moved(old, new)
 
     def drop(self, checkpoint: Checkpoint) -> None:
         """Forget a checkpoint and free its state."""
         self._forget(checkpoint)
         self._pool.release(checkpoint.state)
+
+    def kept(self) -> list[Checkpoint]:
+        """All of them."""
+        return list(self._kept.values())
+
+    def give_up(self, checkpoint: Checkpoint) -> None:
+        """As if it were evicted, whoever wants it."""
+        self._evict(checkpoint)
 
     def worth_saving(self, match: Match) -> list[Checkpoint]:
         """The checkpoints on `match` that their lines want, and the deepest one."""
@@ -231,16 +222,16 @@ class CheckpointStore:
         return wanted if not match.line or match.line[-1] in wanted else [*wanted, match.line[-1]]
 
     def protected(self, checkpoint: Checkpoint) -> bool:
-        """True for the head of a live line and for a head that several sessions share."""
+        """True for the head of a live line, for a head that several sessions share, and for what a person has pinned."""
+        if checkpoint.pinned:
+            return True
         return checkpoint.kind == "head" and id(checkpoint) in self._lines.safe(self._kept.values(), self.cap)
 
     def check(self) -> None:
         """Raises AssertionError when the cap or the bookkeeping is broken."""
         assert self.bytes <= self.cap_bytes
-        for state, checkpoint in self._kept.items():
-            assert checkpoint.state == state and checkpoint.node.checkpoints[checkpoint.position] is checkpoint
-            assert checkpoint.parent is _before(checkpoint), "a checkpoint's parent is wrong"
-        self._lines.check(self._kept)
+        self._kept.check()
+        self._lines.check(self._kept.holds)
         self._claims.check(self._kept.values())
 
     def _make_room(self, side: bool, worth: float | None = None, last: Checkpoint | None = None) -> bool:
@@ -259,16 +250,12 @@ class CheckpointStore:
 
     def _held(self, side: bool) -> int:
         """By side, or by main requests."""
-        return sum(c.side == side for c in self._kept.values()) + sum(s == side for s in self._reserved.values())
+        return sum(c.side == side for c in self._kept.values()) + self._reserved.count(side)
 
     def _forget(self, checkpoint: Checkpoint) -> None:
         """It is not to be found any more; its state is still taken."""
-        del self._kept[checkpoint.state]
-        checkpoint.node.checkpoints.pop(checkpoint.position, None)
+        self._kept.take(checkpoint)
         self._claims.drop(checkpoint)
-        for other in self._kept.values():
-            if other.parent is checkpoint:
-                other.parent = checkpoint.parent
         self._lines.drop(checkpoint)
 
     def _evict(self, victim: Checkpoint) -> None:
@@ -276,37 +263,8 @@ class CheckpointStore:
         self.evictions += 1
         self.drop(victim)
 
-    def _reserve(self, side: bool) -> int | None:
-        if not self._pool.free:
-            return None
-        state = self._pool.alloc()
-        self._reserved[state] = side
-        return state
-
     def _touch(self, checkpoint: Checkpoint, line: str, side: bool) -> None:
         self._eviction.uses += 1
         checkpoint.last_use = self._eviction.uses
         checkpoint.side = checkpoint.side and side
         self._lines.came_to(checkpoint, line)
-
-    def _adopt_children(self, made: Checkpoint) -> None:
-        made.parent = _before(made)
-        for other in self._kept.values():
-            if other.parent is made.parent and other.position > made.position and _before(other) is made:
-                other.parent = made
-
-
-def _at(node: Node, position: int) -> Checkpoint | None:
-    return next((c for c in usable(node) if c.position == position), None)
-
-
-def _before(checkpoint: Checkpoint) -> Checkpoint | None:
-    """The nearest checkpoint before this one on its line."""
-    node: Node | None = checkpoint.node
-    limit = checkpoint.position
-    while node is not None:
-        earlier = [c for c in usable(node) if c.position < limit]
-        if earlier:
-            return max(earlier, key=lambda c: c.position)
-        node = node.parent
-    return None

@@ -96,7 +96,7 @@ class Account:
         self.usage.prompt, self.usage.output = usage["prompt"], usage["output"]
         self._prefix(usage)
         record = self.record
-        for name in ("queue_s", "restore_s", "prefill_s", "first_token_s", "decode_s"):
+        for name in ("queue_s", "restore_s", "prefill_s", "computed_s", "first_token_s", "decode_s"):
             setattr(record, name, timings.get(name))
         record.expert_hits, record.expert_misses = experts.get("hits"), experts.get("misses")
         return str(message["reason"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import platform
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any
 
 from engine.front.prefill_law import PACE_AGE, Sample, fit, quantile
 from engine.front.records import RequestRecord
+from engine.front.work import Floor, Pool
 
 SCHEMA = "ft.rates/2"
 SAMPLES = 96  # newest ones that count
@@ -48,39 +48,13 @@ class Prediction:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """All routed experts of a model."""
-
-    experts: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """A chunk cannot take less than the experts that must be brought in for it."""
-
-    chunk_tokens: int
-    chunk_s: float
-
-    def seconds(self, new: int) -> float:
-        return math.ceil(new / self.chunk_tokens) * self.chunk_s
-
-    @staticmethod
-    def of(stats: dict[str, Any] | None, pool: Pool) -> Floor | None:
-        """From the worker's snapshot: experts outside of the fast tier over the measured fill rate. None: nothing is brought in."""
-        found = stats or {}
-        experts, chunk = found.get("experts") or {}, (found.get("settings") or {}).get("chunk_tokens")
-        rate, slots = (experts.get("rates") or {}).get("fill_bytes_per_s"), experts.get("slots")
-        if not rate or not slots or not chunk or slots >= pool.experts:
-            return None
-        return Floor(int(chunk), pool.bytes * (1 - slots / pool.experts) / rate)
+_NOTHING = Pool(0, 0)
 
 
 class Forecast:
     """Of one model on this machine. `path` None: rates are not kept; reads what was kept there before."""
 
-    def __init__(self, path: Path | None, model: str, pool: Pool = Pool(0, 0)) -> None:
+    def __init__(self, path: Path | None, model: str, pool: Pool = _NOTHING) -> None:
         self.model = model
         self.pool = pool
         self._path = path
@@ -103,7 +77,8 @@ class Forecast:
         return Forecast(folder / f"rates-{name}.json", model, pool)
 
     def observe(self, record: RequestRecord, alone: bool = True) -> None:
-        """A request is over: learn from it, and judge what was predicted for it."""
+        """A request is over: learn from it, and judge what was predicted for it. Of a prefill that was not `alone` what its own part of
+        the steps took counts, where the record tells."""
         if (
             record.ttft_s is None
             or record.first_token_s is None
@@ -122,6 +97,8 @@ class Forecast:
             step_s = record.decode_s / (output - 1)
             self._steps.append(Sample(1, record.prompt_tokens + output // 2, step_s))
             self._hidden.append((bool(record.side), min(hidden_s / step_s, output)))
+        if not alone and record.computed_s:
+            seconds, alone = record.computed_s, True
         if new > 0 and seconds > 0:
             self.add(Sample(new, record.cached_tokens, seconds, alone))
         if record.predicted_ttft_s is not None and record.ttft_s > 0:
@@ -149,7 +126,7 @@ class Forecast:
         samples = self._usable()
         if len(samples) < LEAST:
             return Prediction(None, None, None, None, None, len(samples), NONE)
-        law = fit(samples, self._steps, new, cached)
+        law = fit(samples, self._steps, new, cached, self.pool.pair_share)
         least = floor.seconds(new) if floor else 0.0
         middle, high = (max(law.seconds(new, cached) * factor, least) for factor in (law.p50, law.p95))
         queue_s = sum(min(law.seconds(*other) * law.p50, middle) for other in ahead)
@@ -184,7 +161,7 @@ class Forecast:
         samples = self._usable()
         if self._path is None or not self._fresh or len(samples) < LEAST:
             return
-        whole = fit(samples, self._steps)
+        whole = fit(samples, self._steps, pair_share=self.pool.pair_share)
         data = {
             "schema": SCHEMA,
             "model": self.model,
@@ -196,6 +173,7 @@ class Forecast:
                 "token_s": whole.token * whole.p50,
                 "depth_s": whole.pair * whole.p50,
                 "read_s": whole.read * whole.p50,
+                "p95": whole.p95 / whole.p50,
             },
             "samples": [[s.new, s.depth, round(s.seconds, 5)] for s in samples],
             "steps": [[s.depth, round(s.seconds, 6)] for s in self._steps],

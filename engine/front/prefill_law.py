@@ -2,6 +2,8 @@
 
 That is what every forward costs, what it costs besides as soon as its tokens go to all experts, each token's own work, its attention to
 all before it, and reading that once. Decode steps are in the fit as prefills of one token: they tell the parts apart where all prompts are equally long.
+Few prompts say how much of theirs is the work of their own tokens and how much is attention to those before: what the model multiplies for
+either does (`pair_share`), as far as nothing that was measured says otherwise.
 Prefills of a like size and depth count most, so that it is piecewise without pieces, and outliers count less the farther they are
 off. The pace, how far off the newest ones were, follows a machine that others use too.
 """
@@ -17,10 +19,12 @@ PACE_AGE = 0.8  # and in the pace
 FAR = 0.02  # weight that a sample of quite another size keeps, so that there is always something to go by
 OCTAVES = 1.0, 2.0  # how fast likeness falls with new tokens and with depth, in factors of two
 STEPS = 0.3  # weight of decode steps, of which there are more than one knows what to do with
-GUESS = 16, 4.0  # tokens, and about how many decode steps they take: known until one has seen few tokens
+GUESS = 16, 5.5  # tokens, and about how many decode steps they take: known until one has seen few tokens
 GUESSES = 0.1
 FEW = 8.0  # tokens that begin to go to all experts
 FEATURES = 5
+TOKEN, PAIR = 2, 3  # their places among the features
+COUNTED = 0.05  # weight of what the model multiplies beside what was measured
 ROUNDS = 4
 TYPICAL = 0.1  # relative errors beyond this are outliers
 
@@ -52,9 +56,16 @@ class Law:
         return sum(part * feature for part, feature in zip(parts, _features(new, depth), strict=True))
 
 
-def fit(samples: Sequence[Sample], steps: Sequence[Sample], new: int | None = None, depth: int | None = None) -> Law:
+def fit(
+    samples: Sequence[Sample],
+    steps: Sequence[Sample],
+    new: int | None = None,
+    depth: int | None = None,
+    pair_share: float = 0.0,
+) -> Law:
     """The law around a prompt of `new` tokens behind `depth`, or with neither for all prompts. Both sequences oldest first;
-    `steps` are decode steps, of one new token each."""
+    `steps` are decode steps, of one new token each. `pair_share`: what attention to one token multiplies, as a share of all else that is
+    multiplied for a token; 0: not known."""
     guesses = [Sample(GUESS[0], step.depth, GUESS[1] * step.seconds) for step in steps]
     parts = [(samples, 1.0), (steps, STEPS), (guesses, GUESSES)]
     rows = [
@@ -64,7 +75,7 @@ def fit(samples: Sequence[Sample], steps: Sequence[Sample], new: int | None = No
     ]
     made, weights = Law(0.0, 0.0, 0.0, 0.0, 0.0), [weight for _, weight in rows]
     for _ in range(ROUNDS):
-        made = Law(*_least_squares([sample for sample, _ in rows], weights))
+        made = Law(*_least_squares([sample for sample, _ in rows], weights, pair_share))
         off = [abs(made.seconds(s.new, s.depth) / s.seconds - 1) for s, _ in rows]
         weights = [w * min(1.0, TYPICAL / max(o, 1e-9)) for (_, w), o in zip(rows, off, strict=True)]
     paces = [
@@ -98,7 +109,7 @@ def _features(new: int, depth: int) -> tuple[float, ...]:
     return 1.0, 1 - math.exp(-(new - 1) / FEW), float(new), new * (depth + new / 2), float(depth)
 
 
-def _least_squares(samples: Sequence[Sample], weights: Sequence[float]) -> tuple[float, ...]:
+def _least_squares(samples: Sequence[Sample], weights: Sequence[float], pair_share: float) -> tuple[float, ...]:
     """The factors that make the relative errors small, none negative: the most negative one is left out and the others
     are fitted again."""
     rows = [_features(s.new, s.depth) for s in samples]
@@ -107,6 +118,11 @@ def _least_squares(samples: Sequence[Sample], weights: Sequence[float]) -> tuple
         ([value / size for value, size in zip(row, scale, strict=True)], s.seconds, w / s.seconds**2)
         for row, s, w in zip(rows, samples, weights, strict=True)
     ]
+    if pair_share:
+        table += [
+            (_counted(s, scale, pair_share), 0.0, COUNTED * w / s.seconds**2)
+            for s, w in zip(samples, weights, strict=True)
+        ]
     kept = list(range(FEATURES))
     while kept:
         matrix = [[sum(w * r[i] * r[j] for r, _, w in table) for j in kept] for i in kept]
@@ -121,6 +137,13 @@ def _least_squares(samples: Sequence[Sample], weights: Sequence[float]) -> tuple
             return tuple(made.get(k, 0.0) / scale[k] for k in range(FEATURES))
         del kept[worst]
     return (0.0,) * FEATURES
+
+
+def _counted(sample: Sample, scale: Sequence[float], pair_share: float) -> list[float]:
+    """The row that is zero where a pair takes as long, beside a token, as it multiplies."""
+    row = [0.0] * FEATURES
+    row[TOKEN], row[PAIR] = sample.new / scale[TOKEN], -sample.new / (pair_share * scale[PAIR])
+    return row
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:

@@ -59,6 +59,7 @@ class RequestRecord:
     queue_s: float | None = None
     restore_s: float | None = None
     prefill_s: float | None = None
+    computed_s: float | None = None  # its own share of the steps until its first token
     first_token_s: float | None = None
     decode_s: float | None = None
     ttft_s: float | None = None

@@ -18,7 +18,7 @@ from engine.errors import FtError, NotFound, WeightsError, WorkerGone, report
 from engine.front.anticipation import Anticipation
 from engine.front.console.grants import Grants
 from engine.front.context import VERSION, Front
-from engine.front.forecast import Forecast, Pool
+from engine.front.forecast import Forecast
 from engine.front.heads import Heads
 from engine.front.metrics import Metrics
 from engine.front.recorder import Recorder
@@ -26,11 +26,12 @@ from engine.front.records import EventBus, Records
 from engine.front.runtime import RuntimeDir, listen, process_start
 from engine.front.sessions import Sessions
 from engine.front.supervisor import Supervisor
+from engine.front.work import Pool
 from engine.memory import planner
 from engine.memory.plan import Settings as PlanSettings
 from engine.prompt.language import Language
 from engine.settings import Settings
-from engine.weights.manifest import Manifest, load_manifest
+from engine.weights.manifest import load_manifest
 from engine.weights.store import PULLABLE
 
 DRAIN_S = 20
@@ -89,7 +90,7 @@ def serve(settings: Settings) -> int:
                 heads=Heads.of_model(settings.hibernate_dir, directory),
                 max_requests=settings.max_requests,
                 recorder=Recorder(settings.record_dir),
-                forecast=Forecast.of_model(settings.profiles_dir, manifest.name, _pool(manifest)),
+                forecast=Forecast.of_model(settings.profiles_dir, manifest.name, Pool.of(manifest)),
                 port=sock.getsockname()[1],
             )
             return run(front, settings, runtime, sock)
@@ -124,11 +125,6 @@ def model_directory(settings: Settings) -> Path:
         known = f"ft models pull {given}" if given in PULLABLE else "See those there are: ft models ls"
         raise NotFound(f"There is no model {given!r}{where}.", known)
     return directory.absolute()
-
-
-def _pool(manifest: Manifest) -> Pool:
-    banks = manifest.banks
-    return Pool(sum(bank.experts for bank in banks), sum(bank.bytes for bank in banks))
 
 
 def _language(directory: Path) -> Language:

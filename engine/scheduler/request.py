@@ -39,6 +39,7 @@ class Times:
     arrived: float
     admitted: float | None = None
     restored_s: float = 0.0
+    computed_s: float = 0.0  # its share of the steps until its first token, by tokens
     prefilled: float | None = None
     first_token: float | None = None
     finished: float | None = None
@@ -53,6 +54,7 @@ class Times:
             "queue_s": between(self.arrived, self.admitted if self.admitted is not None else self.finished),
             "restore_s": self.restored_s,
             "prefill_s": between(self.admitted, self.prefilled),
+            "computed_s": self.computed_s,
             "first_token_s": between(self.arrived, self.first_token),
             "decode_s": between(self.first_token, self.finished),
         }

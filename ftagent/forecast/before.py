@@ -17,7 +17,8 @@ NO_DATA, OK, TIGHT, TOO_SLOW = "no data", "OK", "close to the limit", "too slow"
 
 @dataclass(frozen=True, slots=True)
 class LaunchForecast:
-    """Seconds; None: not known. `ttft_warm_s` counts with the shared beginning of the prompt at hand."""
+    """Seconds; None: not known. `ttft_warm_s` counts with the shared beginning of the prompt at hand, `ttft_cold_p95_s` is what one of
+    twenty takes without it, `samples` says how many prefills that rests on."""
 
     prompt_tokens: int | None
     ttft_cold_s: float | None
@@ -26,6 +27,7 @@ class LaunchForecast:
     verdict: str
     source: str = NONE  # measured | bench | none
     samples: int = 0
+    ttft_cold_p95_s: float | None = None
 
     def json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -37,9 +39,10 @@ class LaunchForecast:
         if self.ttft_cold_s is None or self.ttft_warm_s is None:
             parts.append("no rates are measured yet for this model here")
         else:
-            parts.append(
-                f"cold {mark}{_s(self.ttft_cold_s)}, with its shared beginning at hand {mark}{_s(self.ttft_warm_s)}"
-            )
+            high = "" if self.ttft_cold_p95_s is None else f"p95 {mark}{_s(self.ttft_cold_p95_s)}, "
+            rests = "of a benchmark" if self.source == BENCH else f"{high}{self.samples} samples"
+            warm = f"with its shared beginning at hand {mark}{_s(self.ttft_warm_s)}"
+            parts.append(f"cold {mark}{_s(self.ttft_cold_s)} ({rests}), {warm}")
         if self.watchdog_s is not None:
             parts.append(f"the agent waits {self.watchdog_s:.0f} s")
         return "; ".join(parts) + (f": {self.verdict}" if self.verdict != NO_DATA else "")
@@ -60,15 +63,23 @@ def before_launch(
     if engine is not None:
         asked = _ask(engine, prompt_tokens, 0), _ask(engine, warm_new, prompt_tokens - warm_new)
     if asked is not None and asked[0] is not None and asked[1] is not None:
-        (cold, source, samples), (warm, _, _) = asked[0], asked[1]
+        (cold, source, samples, high), (warm, _, _, _) = asked[0], asked[1]
     else:
         rates: Rates | None = find(model, paths.profiles, paths.state / "bench")
         if rates is None:
             return LaunchForecast(prompt_tokens, None, None, watchdog_s, NO_DATA)
         cold, warm = rates.seconds(prompt_tokens, 0), rates.seconds(warm_new, prompt_tokens - warm_new)
         source, samples = rates.source, rates.samples
+        high = None if rates.p95 is None else cold * rates.p95
     return LaunchForecast(
-        prompt_tokens, round(cold, 3), round(warm, 3), watchdog_s, verdict(cold, watchdog_s), source, samples
+        prompt_tokens,
+        round(cold, 3),
+        round(warm, 3),
+        watchdog_s,
+        verdict(cold, watchdog_s),
+        source,
+        samples,
+        None if high is None else round(high, 3),
     )
 
 
@@ -79,8 +90,8 @@ def verdict(ttft_s: float, watchdog_s: float | None) -> str:
     return TIGHT if ttft_s <= watchdog_s else TOO_SLOW
 
 
-def _ask(engine: EngineClient, new: int, cached: int) -> tuple[float, str, int] | None:
-    """(seconds, source, samples) as the running engine sees it; None where it has no data."""
+def _ask(engine: EngineClient, new: int, cached: int) -> tuple[float, str, int, float | None] | None:
+    """(seconds, source, samples, p95) as the running engine sees it; None where it has no data."""
     try:
         answer = engine.get(f"/v1/engine/forecast?new={new}&cached={cached}", timeout_s=2.0)
     except FtError:
@@ -88,7 +99,9 @@ def _ask(engine: EngineClient, new: int, cached: int) -> tuple[float, str, int] 
     seconds = answer.get("ttft_p50_s") if isinstance(answer, dict) else None
     if not isinstance(seconds, int | float):
         return None
-    return float(seconds), str(answer.get("source")), int(answer.get("samples") or 0)
+    high = answer.get("ttft_p95_s")
+    p95 = float(high) if isinstance(high, int | float) else None
+    return float(seconds), str(answer.get("source")), int(answer.get("samples") or 0), p95
 
 
 def _s(seconds: float) -> str:

@@ -25,6 +25,7 @@ class Rates:
     read_s: float
     samples: int
     source: str  # measured | bench
+    p95: float | None = None  # how many times as long one of twenty takes; None: nobody measured it
 
     def seconds(self, new: int, cached: int) -> float:
         """Until the first token of a prompt with `new` tokens behind `cached` ones."""
@@ -50,7 +51,7 @@ def kept(model: str, profiles: Path) -> Rates | None:
         values = [_number(fit.get(name)) for name in ("fixed_s", "token_s", "depth_s", "read_s")]
         if None not in values:
             fixed_s, token_s, depth_s, read_s = (value or 0.0 for value in values)
-            return Rates(fixed_s, token_s, depth_s, read_s, count, MEASURED)
+            return Rates(fixed_s, token_s, depth_s, read_s, count, MEASURED, _number(fit.get("p95")))
     return None
 
 

@@ -133,9 +133,7 @@ def _limits(plan: Plan) -> str:
 
 
 def _forecast(plan: Plan) -> str:
+    from ftagent.forecast import LaunchForecast
+
     known = plan.forecast or {}
-    cold, warm = known.get("ttft_cold_s"), known.get("ttft_warm_s")
-    if cold is None:
-        return "-"
-    warm_text = "" if warm is None else f", with the shared beginning at hand ~{warm:,.1f} s"
-    return f"first prompt ~{known['prompt_tokens']:,} tokens: cold ~{cold:,.1f} s{warm_text}; {known['verdict']}"
+    return LaunchForecast(**known).text() if known.get("ttft_cold_s") is not None else "-"

@@ -78,6 +78,8 @@ def test_rows_say_everything_once() -> None:
         record(60, cached_tokens=700, harness_parent="sub", ttft_s=2.0),
         record(70, end="error", resent=True, ttft_s=None),
     ]  # fmt: skip
+    records[2]["broke_at"] = {"kind": "tool_result", "rule": "clear"}
+    records[3]["broke_at"] = {"kind": "tool_result", "rule": None}
     seconds = {"prefill_s": 0.4, "decode_s": 0.78, "decoded": 39, "cached": 0}
     peer = {r["id"]: {**seconds, "prefill_s": 0.4 + 0.2 * (i == 4)} for i, r in enumerate(records[:6])}
     first = {"ours": 80.0, "theirs": 100.0}
@@ -86,6 +88,10 @@ def test_rows_say_everything_once() -> None:
     rows = by_name(made)
     assert len(rows) == len(made)
     assert rows["turns"]["value"] == 4 and rows["retries"]["value"] == 1
+    series = [dict(zip(rows["turns"]["series_columns"], turn, strict=True)) for turn in rows["turns"]["series"]]
+    assert [turn["ttft_s"] for turn in series] == [0.6, 0.7, 0.8, 0.9]
+    assert [turn["peer_s"] for turn in series] == [0.4, 0.4, 0.4, 0.6] and series[0]["predicted_ttft_s"] == 0.5
+    assert [turn["edit"] for turn in series] == ["", "clear", "tool_result", ""] and series[0]["watchdog_s"] == 300.0
     assert (rows["decode"]["value"], rows["decode"]["baseline"]) == (78.0, 50.0)
     assert rows["decode_kept"]["ratio"] == 0.975 and "llama.cpp keeps 0.50" in rows["decode_kept"]["note"]
     assert (rows["ttft_max"]["value"], rows["ttft_max"]["baseline"]) == (2.0, 300.0)

@@ -132,3 +132,22 @@ def test_every_kept_result_of_the_project_is_read(capsys) -> None:
     rows = json.loads(capsys.readouterr().out)
     assert {"figure", "reach", "aim", "reached"} <= set(rows[0])
     assert any(r["value"] is not None for r in rows)
+
+
+def test_parts_that_are_measured_apart_are_kept_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    import report as keeping
+
+    monkeypatch.setattr(keeping, "RESULTS", tmp_path)
+    first = [row("agent.w1.decode", "t/s", [1.0]), row("agent.w3.old", "s", [1.0]), row("agent.w3.wall", "s", [1.0])]
+    keeping.keep("agent", first, scripted=True, settings={"arguments": ["all"]})
+    keeping.keep("agent", [row("agent.w3.wall", "s", [2.0])], settings={"arguments": ["w3"]})
+    keeping.keep("agent", [row("agent.w2.wall", "s", [3.0])], settings={"arguments": ["w2"]})
+    names = [made["name"] for made in json.loads((tmp_path / "agent.json").read_text())["rows"]]
+    assert names == ["agent.w1.decode", "agent.w2.wall", "agent.w3.wall"], "what w3 no longer says is gone"
+    found = report.latest([tmp_path])
+    assert [found[name]["settings"]["arguments"] for name in names] == [["all"], ["w2"], ["w3"]]
+    assert found["agent.w3.wall"]["value"] == 2.0
+    keeping.keep("speed", [row("a", "s", [1.0])])
+    keeping.keep("speed", [row("b", "s", [1.0])])
+    assert [made["name"] for made in json.loads((tmp_path / "speed.json").read_text())["rows"]] == ["b"]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.front.forecast import Forecast, Pool
+from engine.front.forecast import Forecast
 from engine.front.prefill_law import Sample
+from engine.front.work import Pool
 from ftagent.forecast import before_launch
 from ftagent.forecast.before import NO_DATA, OK, TIGHT, TOO_SLOW, verdict
 from ftagent.forecast.rates import machine
@@ -42,7 +43,7 @@ def test_without_rates_there_is_no_number(paths: Paths) -> None:
     made = before_launch(paths, MODEL, 12_300, 3600.0)
     assert made.json() == {
         "prompt_tokens": 12_300, "ttft_cold_s": None, "ttft_warm_s": None, "watchdog_s": 3600.0, "verdict": NO_DATA,
-        "source": "none", "samples": 0,
+        "source": "none", "samples": 0, "ttft_cold_p95_s": None,
     }  # fmt: skip
     assert "no rates are measured yet" in made.text()
     assert not paths.state.exists(), "a forecast only looks"
@@ -54,7 +55,9 @@ def test_rates_an_engine_kept(paths: Paths) -> None:
     assert made.ttft_cold_s == pytest.approx(12.0, rel=0.02)
     assert made.ttft_warm_s == pytest.approx(0.512, rel=0.1)
     assert (made.source, made.samples, made.verdict) == ("measured", 4, OK)
-    assert "~" not in made.text() and "cold 12 s" in made.text() and "waits 300 s: OK" in made.text()
+    assert "~" not in made.text() and "waits 300 s: OK" in made.text()
+    assert made.ttft_cold_p95_s is not None and made.ttft_cold_s <= made.ttft_cold_p95_s < 1.1 * made.ttft_cold_s
+    assert "cold 12 s (p95 12 s, 4 samples)" in made.text()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_rates_of_a_benchmark_are_marked(paths: Paths) -> None:
     bench(paths)
     made = before_launch(paths, MODEL, 10_000, None)
     assert (made.ttft_cold_s, made.source, made.verdict) == (20.0, "bench", OK)
-    assert "cold ~20 s" in made.text()
+    assert "cold ~20 s (of a benchmark)" in made.text() and made.ttft_cold_p95_s is None
     keep(paths)
     assert before_launch(paths, MODEL, 10_000, None).source == "measured"
 
@@ -107,14 +110,15 @@ class Answers:
         self.asked.append(path)
         new = int(path.partition("new=")[2].partition("&")[0])
         seconds = None if self.rate is None else new / self.rate
-        return {"ttft_p50_s": seconds, "source": "measured" if self.rate else "none", "samples": 40}
+        high = None if seconds is None else 1.5 * seconds
+        return {"ttft_p50_s": seconds, "ttft_p95_s": high, "source": "measured" if self.rate else "none", "samples": 40}
 
 
 def test_a_running_engine_knows_best(paths: Paths) -> None:
     keep(paths)
     engine = Answers(2_000.0)
     made = before_launch(paths, MODEL, 12_000, 300.0, engine)  # type: ignore[arg-type]
-    assert (made.ttft_cold_s, made.samples) == (6.0, 40)
+    assert (made.ttft_cold_s, made.ttft_cold_p95_s, made.samples) == (6.0, 9.0, 40)
     assert engine.asked == ["/v1/engine/forecast?new=12000&cached=0", "/v1/engine/forecast?new=512&cached=11488"]
     made = before_launch(paths, MODEL, 12_000, 300.0, Answers(None))  # type: ignore[arg-type]
     assert made.ttft_cold_s == pytest.approx(12.0, rel=0.02)

@@ -94,5 +94,5 @@ def test_whatever_was_written_the_others_lose_nothing(tmp_path: Path, seed: int)
     assert {session: position for session, (position, _) in depths(disk).items()} == own_depth
     again = Disk(tmp_path, 1 << 20, "m")
     assert depths(again) == depths(disk) and len(again) == len(disk) and again.size_bytes == disk.size_bytes
-    mine = of_sessions([(file.name, file.path) for file in disk._kv.values()], {victim})
+    mine = of_sessions([(file.name, file.path) for file in disk._index.kv.values()], {victim})
     assert mine.alone == [], "something that nobody else needs was left"

@@ -2,15 +2,18 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.front.forecast import LEAST, SAMPLES, Floor, Forecast, Pool
+from engine.front.forecast import LEAST, SAMPLES, Forecast
 from engine.front.prefill_law import Sample
 from engine.front.recorder import Recorder
 from engine.front.records import Records, RequestRecord
+from engine.front.work import Floor, Pool
+from engine.weights.manifest import load_manifest
 from tests.serving import engine_server
 
 MODEL = "m"
@@ -195,3 +198,15 @@ def test_a_real_engine_predicts_measures_and_keeps(models_dir: Path, tmp_path: P
     (kept,) = tmp_path.glob("rates-*.json")
     with engine_server("tiny-hybrid", models_dir, flags=flags) as engine:
         assert engine.get("/v1/engine/forecast?new=1000")["source"] == "measured", kept.read_text()
+
+
+def test_what_a_model_multiplies_for_depth(models_dir: Path, tmp_path: Path) -> None:
+    """By hand for the hybrid: 2 of its 8 layers attend, with 4 heads of 32; 64 wide, 2 of 8 experts 32 wide."""
+    manifest = load_manifest(models_dir / "tiny-hybrid")
+    layers = [e.shape for n, e in manifest.dense.items() if n.startswith("layers.") and len(e.shape) == 2]
+    matrices = sum(rows * columns for rows, columns in layers)
+    made = Pool.of(manifest)
+    assert made.pair_share == pytest.approx(2 * 2 * 4 * 32 / (matrices + 8 * 2 * 3 * 64 * 32))
+    assert (made.experts, made.bytes) == (64, sum(bank.bytes for bank in manifest.banks))
+    (tmp_path / "config.json").write_text("{}")
+    assert Pool.of(replace(manifest, directory=tmp_path)).pair_share == 0.0
