@@ -22,7 +22,6 @@ BIN = Path(sys.executable).parent
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 NAMESPACE = ("unshare", "-n", "-p", "--fork", "--kill-child", "--mount-proc")
 KV_TOKENS = 128 * 1024
-ENGINE_PORT = 1919
 # A machine at work may answer late once; 3 says that no engine runs.
 ASK_TWICE = '"$0" "$@"; code=$?; case $code in 0|3) exit $code;; esac; sleep 3; "$0" "$@"'
 CALC = "def add(a, b):\n    return a - b\n"
@@ -187,10 +186,10 @@ class Rig:
 def sent(seen: dict[str, Any], agent: str = "") -> list[str]:
     """Of a report of inside.py: the secrets in packets, whoever sent them to whom.
 
-    Of an agent whose card says that a server of its own tells its client the settings: those in packets of our engine.
+    An agent whose card says that a server of its own tells its client the settings may tell them itself.
     """
     itself = bool(agent) and declaration(agent).get("card", {}).get("own_server", False)
-    return sorted({secret for secret, *ports in seen["secrets"] if not itself or ENGINE_PORT in ports})
+    return sorted({secret for secret, listener in seen["secrets"] if not itself or listener != agent})
 
 
 def declaration(agent: str) -> dict[str, Any]:

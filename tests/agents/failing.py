@@ -3,6 +3,7 @@
     python failing.py PLAN.json
 
 PLAN: {"argv", "failures": how many, "status": of the error, "model"}: `argv` is an `ft launch …`, which is given this place for its engine.
+With "port" in the place of "model" it is any program, and nothing stands behind: every request for tokens fails there.
 Prints how many requests for tokens came, after the agent's own output.
 """
 
@@ -23,20 +24,33 @@ ASKING = ("/chat/completions", "/responses", "/messages")
 
 def main() -> int:
     plan = json.loads(Path(sys.argv[1]).read_text())
+    asked: list[str] = []
+    if "port" in plan:
+        _serve(plan["port"], _handler(0, plan, asked))
+        code = subprocess.run(plan["argv"], stdin=subprocess.DEVNULL).returncode
+    else:
+        code = _launch(plan, asked)
+    print(f"asked {len(asked)} times")
+    return code
+
+
+def _launch(plan: dict[str, Any], asked: list[str]) -> int:
     ft, verb, *rest = plan["argv"]
     started = subprocess.run([ft, "engine", "start", "-m", plan["model"]], capture_output=True, text=True)
     if started.returncode != 0:
         print(started.stderr, file=sys.stderr)
         return 125
     engine = json.loads((Path(os.environ["FT_HOME"]) / "runtime" / "engine.json").read_text())
-    asked: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(engine["port"], plan, asked))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = _serve(0, _handler(engine["port"], plan, asked))
     env = {**os.environ, "FT_ENGINE_TOKEN": engine["admin_token"]}
-    place = ["--engine", f"http://127.0.0.1:{server.server_port}"]
-    done = subprocess.run([ft, verb, *place, *rest], env=env, stdin=subprocess.DEVNULL)
-    print(f"asked {len(asked)} times")
-    return done.returncode
+    place = ["--engine", f"http://127.0.0.1:{port}"]
+    return subprocess.run([ft, verb, *place, *rest], env=env, stdin=subprocess.DEVNULL).returncode
+
+
+def _serve(port: int, handler: type[BaseHTTPRequestHandler]) -> int:
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_port
 
 
 def _handler(port: int, plan: dict[str, Any], asked: list[str]) -> type[BaseHTTPRequestHandler]:

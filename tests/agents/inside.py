@@ -10,10 +10,12 @@ packets found no route. As the first process of its namespace this one takes eve
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 NO_SUCH_NAME = 3
+LAST = b"the last packet of all"
 
 
 def main() -> None:
@@ -29,15 +32,15 @@ def main() -> None:
     report_path = Path(spec["report"])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     names = _start_resolver(report_path.parent / "resolv.conf")
-    seen = _watch_for([secret.encode() for secret in spec.get("secrets", [])])
+    seen, caught_up = _watch_for([secret.encode() for secret in spec.get("secrets", [])])
     before = _no_routes()
     results = [_run(command, spec) for command in spec["commands"]]
-    time.sleep(0.1)  # packets on their way to the watcher
+    _await_watcher(caught_up)
     report = {
         "results": results,
         "names": sorted(set(names)),
         "no_routes": _no_routes() - before,
-        "secrets": sorted(set(seen)),  # each with the two ports of the packet
+        "secrets": sorted(set(seen)),  # each with the name of the program at whose port the packet was, or came from
     }
     report_path.write_text(json.dumps(report))
 
@@ -84,23 +87,40 @@ def _start_resolver(resolv_conf: Path) -> list[str]:
     return names
 
 
-def _watch_for(secrets: list[bytes]) -> list[tuple[str, int, int]]:
-    """Looks at every packet on loopback and returns the list it fills with those of `secrets` that it saw, and where."""
+def _watch_for(secrets: list[bytes]) -> tuple[list[tuple[str, str]], threading.Event]:
+    """Looks at every packet on loopback. The list that it fills with those of `secrets` that it saw and who listened, and what
+    tells that it has seen `LAST`."""
     everything = socket.htons(3)
     tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, everything)
     tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
     tap.bind(("lo", 0))
-    seen: list[tuple[str, int, int]] = []
-    threading.Thread(target=_look, args=(tap, secrets, seen), daemon=True).start()
-    return seen
+    seen: list[tuple[str, str]] = []
+    caught_up = threading.Event()
+    threading.Thread(target=_look, args=(tap, secrets, seen, caught_up), daemon=True).start()
+    return seen, caught_up
 
 
-def _look(tap: socket.socket, secrets: list[bytes], seen: list[tuple[str, int, int]]) -> None:
+def _await_watcher(caught_up: threading.Event) -> None:
+    """Until it has looked at every packet so far."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(LAST, ("127.0.0.1", 9))
+    if not caught_up.wait(60):
+        sys.exit("the watcher of packets does not follow")
+
+
+def _look(tap: socket.socket, secrets: list[bytes], seen: list[tuple[str, str]], caught_up: threading.Event) -> None:
     looks = {secret: (secret, *_in_base64(secret)) for secret in secrets}
+    listeners: dict[int, str] = {}
     while True:
         packet = tap.recv(1 << 17)
+        if packet.endswith(LAST):
+            caught_up.set()
+        begins, source, destination = _way(packet)
+        if secrets and begins:  # while whoever listens is surely there
+            listeners[destination] = _listener(destination)
         found = [secret for secret, forms in looks.items() if any(form in packet for form in forms)]
-        seen += [(secret.decode(), *_ports(packet)) for secret in found]
+        who = listeners.get(destination) or listeners.get(source) or ""
+        seen += [(secret.decode(), who) for secret in found]
 
 
 def _in_base64(secret: bytes) -> list[bytes]:
@@ -112,12 +132,25 @@ def _in_base64(secret: bytes) -> list[bytes]:
     return forms
 
 
-def _ports(packet: bytes) -> tuple[int, int]:
-    """Source and destination, of a frame that holds IPv4 or IPv6."""
-    transport = 14 + (40 if packet[12:14] == b"\x86\xdd" else (packet[14] & 15) * 4)
-    return int.from_bytes(packet[transport : transport + 2], "big"), int.from_bytes(
-        packet[transport + 2 : transport + 4], "big"
-    )
+def _way(packet: bytes) -> tuple[bool, int, int]:
+    """Whether it begins a connection of TCP, its source and its destination, of a frame that holds IPv4 or IPv6."""
+    six = packet[12:14] == b"\x86\xdd"
+    transport = 14 + (40 if six else (packet[14] & 15) * 4)
+    tcp = packet[20 if six else 23] == socket.IPPROTO_TCP
+    begins = tcp and packet[transport + 13] & 0x12 == 0x02
+    ports = struct.unpack_from("!HH", packet, transport)
+    return begins, *ports
+
+
+def _listener(port: int) -> str:
+    """The program that listens there; empty where none does."""
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    listens = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port}
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if str(file.readlink()) in listens:
+                return (file.parents[1] / "comm").read_text().strip()
+    return ""
 
 
 def _answer(server: socket.socket, names: list[str]) -> None:

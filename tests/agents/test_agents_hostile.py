@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,6 @@ pytestmark = pytest.mark.agents
 
 LONG_S = {"openclaw": 280}
 FAST = ("claude", "codex", "opencode")
-CONTINUE = {
-    "claude": ("-p", "Again.", "--continue", "--allowedTools", "Bash"),
-    "codex": ("exec", "-s", "danger-full-access", "resume", "--last", "Again."),
-    "opencode": ("run", "--continue", "Again."),
-    "pi": ("--continue", "-p", "Again."),
-    "qwen": ("--yolo", "--continue", "Again."),
-}
-CONVERSATIONS = {  # below the home, as text
-    "claude": ".claude/projects/*/*.jsonl",
-    "codex": ".codex/sessions/*/*/*/*.jsonl",
-    "pi": ".pi/agent/sessions/*/*.jsonl",
-    "qwen": ".qwen/projects/*/chats/*.jsonl",
-}
 SCRIPT = {"turns": [{"blocks": [{"text": ANSWER}]}] * 4, "side": "A title"}
 WAYS = [pytest.param(agent, name, id=f"{agent}-{name}") for agent, ways in ENTRIES.items() for name in ways]
 
@@ -124,106 +110,36 @@ def through(place: Any, way: Screen | Talk | Command, command: list[str]) -> lis
     return [sys.executable, str(HERE / ("typist.py" if isinstance(way, Screen) else "talk.py")), str(path)]
 
 
-@pytest.mark.timeout(420)
-@pytest.mark.parametrize("agent", some(CONTINUE, "pi"))
-def test_case_3_a_conversation_that_pins_a_paid_model(rig: Any, agent: str) -> None:
-    """It is continued on our engine, through the agent's own arguments, and says afterwards what it said before."""
-    rig.install(agent)
-    rig.compute_nothing()
-    rig.make_hostile(everything(agent))
-    first = rig.launch(agent, *arguments(agent), model="tiny-hybrid", timeout_s=120, script=SCRIPT)
-    assert first.code == 0, first
-    pinned = pin(rig.home, agent)
-    assert pinned
-    run = rig.launch(agent, *CONTINUE[agent], model="tiny-hybrid", timeout_s=120, script=SCRIPT)
-    assert run.code == 0 and ANSWER in run.stdout, run
-    assert {request["end"] for request in run.requests if not request["side"]} == {"stop"}, run
-    rig.assert_nothing_left(run)
-    for file, text in pinned.items():
-        assert file.suffix == ".db" or file.read_text().startswith(text), "what was said was rewritten"
-
-
-def pin(home: Path, agent: str) -> dict[Path, str]:
-    """Makes each conversation in the home one with a paid provider's model. The files, as they are then."""
-    if agent == "opencode":
-        return {home / ".local/share/opencode/opencode.db": pin_rows(home / ".local/share/opencode/opencode.db")}
-    pinned = {}
-    for file in home.glob(CONVERSATIONS[agent]):
-        text = file.read_text()
-        if agent != "codex":  # a conversation of Codex belongs to a provider for ever: it is listed for that one only
-            text = text.replace('"ft"', '"anthropic"')
-        file.write_text(text.replace("tiny-hybrid", "claude-opus-4-7"))
-        pinned[file] = file.read_text()
-    assert any("claude-opus-4-7" in text for text in pinned.values()), list(home.glob("**/*.jsonl"))
-    return pinned
-
-
-def pin_rows(database: Path) -> str:
-    """Every row of OpenCode's store that names our provider names another."""
-    changed = 0
-    with sqlite3.connect(database) as store:
-        tables = [name for (name,) in store.execute("select name from sqlite_master where type = 'table'")]
-        for table in tables:
-            for _, column, kind, *_ in store.execute(f"pragma table_info('{table}')").fetchall():
-                if kind.lower() in ("text", ""):
-                    old, new = "tiny-hybrid", "claude-opus-4-7"
-                    swap = f"replace(replace({column}, ?, ?), '\"ft\"', '\"anthropic\"')"
-                    done = store.execute(
-                        f"update '{table}' set {column} = {swap} where {column} like '%tiny-hybrid%'", (old, new)
-                    )
-                    changed += done.rowcount
-    assert changed, "nothing in the store names the model"
-    return str(changed)
-
-
-FALLBACKS = {"openclaw": ("anthropic/claude-opus", "paid/y"), "qwen": ("modelFallbacks",)}  # as the plan names them
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(700)
-@pytest.mark.parametrize(
-    ("agent", "failures", "status"), [("openclaw", 1, 500), ("openclaw", 99, 500), ("qwen", 20, 503)]
-)
-def test_case_4_paid_fallbacks_stay_unused_when_the_engine_fails(
-    rig: Any, agent: str, failures: int, status: int
-) -> None:
-    """For a while, or each time: the agent asks it again or says that it failed, and nobody else is asked."""
-    rig.install(agent)
-    rig.make_hostile(everything(agent))
-    run = rig.launch(
-        agent,
-        *arguments(agent),
-        model="tiny-hybrid",
-        timeout_s=330,
-        script=SCRIPT,
-        through="failing.py",
-        plan={"failures": failures, "status": status, "model": "tiny-hybrid"},
-    )
-    assert "asked " in run.stdout, run
-    asked = int(run.stdout.split("asked ")[1].split()[0])
-    print(run.code, asked, len(run.requests))
-    if failures < 99:
-        assert run.code == 0 and ANSWER in run.stdout, run
-        assert (
-            asked > failures and len(run.requests) == asked - failures and not any(r["error"] for r in run.requests)
-        ), run
-    else:
-        assert run.code != 0 and asked >= 1 and not run.requests, run
-    rig.assert_nothing_left(run)
-    assert all(name in run.stderr for name in FALLBACKS[agent]), "the fallbacks were not named"
+SAY = """
+import base64, socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+accepted, _ = server.accept()
+{}
+print("said", flush=True)
+time.sleep(600)
+"""
 
 
 def test_the_watcher_sees_what_is_sent(rig: Any) -> None:
-    """To whatever port, as it is or as the password of a basic login."""
-    rig.secrets = ["sk-real", "sk-other", "sk-third", "sk-unsent"]
-    send = "import base64, socket; s = socket.create_server(('127.0.0.1', {})); c = socket.create_connection(s.getsockname()); "
-    told = [
-        send.format(1919) + "c.sendall(b'x sk-real')",
-        send.format(0) + "c.sendall(b'sk-other')",
-        send.format(0) + "c.sendall(b'Basic ' + base64.b64encode(b'me:sk-third'))",
-    ]
-    report = rig.run(*(["python3", "-c", program] for program in told), timeout_s=10)
-    assert sent(report) == ["sk-other", "sk-real", "sk-third"]
+    """To whatever port, as it is or as the password of a basic login; and what an agent's own server says is told apart."""
+    rig.secrets = ["sk-real", "sk-other", "sk-third", "sk-own", "sk-unsent"]
+    python = Path(sys.executable).resolve()
+    own = rig.folder / "opencode"
+    own.symlink_to(python)
+    told = {
+        "client.sendall(b'x sk-real')": python,
+        "accepted.sendall(b'sk-other')": python,
+        "client.sendall(b'Basic ' + base64.b64encode(b'me:sk-third'))": python,
+        "accepted.sendall(b'sk-own')": own,
+    }
+    begin = '"$0" -c "$1" > said & while ! [ -s said ]; do sleep 0.1; done; rm said'  # it goes on, as a server does
+    commands = (["sh", "-c", begin, str(program), SAY.format(line)] for line, program in told.items())
+    report = rig.run(*commands, timeout_s=60)
+    assert [result["code"] for result in report["results"]] == [0] * len(told)
+    assert sent(report) == ["sk-other", "sk-own", "sk-real", "sk-third"]
+    assert sent(report, "opencode") == ["sk-other", "sk-real", "sk-third"]
+    assert "sk-own" in sent(report, "claude")
 
 
 def test_the_namespace_notices_who_tries(rig: Any) -> None:
