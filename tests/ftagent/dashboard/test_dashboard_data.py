@@ -331,4 +331,4 @@ def test_sources_that_are_not_live_end_when_they_are_closed(tmp_path: Path) -> N
 
     began = time.monotonic()
     assert asyncio.run(play()) == [3, 3]
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 120

@@ -53,7 +53,7 @@ def served(models_dir: Path) -> Iterator[Engine]:
         yield engine
 
 
-def watching(source: LiveSource, work: Callable[[See], Awaitable[None]], limit_s: float = 60.0) -> None:
+def watching(source: LiveSource, work: Callable[[See], Awaitable[None]], limit_s: float = 180.0) -> None:
     """Run `work` beside the frames; `see(condition)` is the first frame from now on of which it holds."""
 
     async def both() -> None:
@@ -290,7 +290,7 @@ def test_one_frame_is_complete_and_soon(served: Engine, tmp_path: Path) -> None:
     asyncio.run(ask(served.session(name="before")))
     began = time.monotonic()
     frame = asyncio.run(LiveSource(home(tmp_path, served)).once())
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
     assert frame.engine.state == "ready" and frame.memory.tenants and frame.turns and frame.events
     assert "before" in {session.name for session in frame.sessions} and frame.totals.requests
     assert {one.label[:4] for one in frame.memory.what_ifs} == {"KV +", "KV -"}

@@ -2,17 +2,15 @@
 
 import json
 import re
-import shlex
 import shutil
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.ftagent.dashboard.terminal import Terminal, agrees, duration, number
+
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
-COLUMNS, ROWS = 140, 44
 
 CLIENT = """
 import http.client, json, os, time, urllib.parse
@@ -43,37 +41,6 @@ open(os.path.join(os.path.dirname(__file__), "client.json"), "w").write(json.dum
 """
 
 
-class Terminal:
-    """`ft` in a tmux of its own."""
-
-    def __init__(self, box, *arguments: str, columns: int = COLUMNS, rows: int = ROWS, **env: str) -> None:
-        self.socket = box.root / "tmux"
-        words = ["env", "-i", *(f"{k}={v}" for k, v in {**box.env, "TERM": "tmux-256color", **env}.items())]
-        command = shlex.join([*words, sys.executable, "-P", "-m", "ftagent", *arguments])
-        shell = f"cd {shlex.quote(str(box.project))}; {command}; echo ended with $?; sleep 60"
-        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), shell)
-
-    def tmux(self, *words: str) -> str:
-        return subprocess.run(["tmux", "-u", "-S", str(self.socket), *words], capture_output=True, text=True).stdout
-
-    def text(self) -> str:
-        return self.tmux("capture-pane", "-p")
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.tmux("send-keys", key)
-
-    def see(self, pattern: str, limit_s: float = 60.0) -> re.Match[str]:
-        deadline = time.monotonic() + limit_s
-        while not (found := re.search(pattern, self.text())):
-            assert time.monotonic() < deadline, f"{pattern} did not show:\n{self.text()}"
-            time.sleep(0.1)
-        return found
-
-    def close(self) -> None:
-        self.tmux("kill-server")
-
-
 @pytest.fixture
 def terminal(sandbox):
     opened: list[Terminal] = []
@@ -85,17 +52,6 @@ def terminal(sandbox):
     yield open_one
     for one in opened:
         one.close()
-
-
-def number(text: str) -> int:
-    return int(text.replace(",", ""))
-
-
-def duration(text: str) -> float:
-    """As units.seconds writes it."""
-    minutes, _, rest = text.rpartition("m") if re.fullmatch(r"\d+m\d\ds", text) else ("", "", text)
-    value = float(rest.rstrip("ms")) / 1000 if rest.endswith("ms") else float(rest.rstrip("s"))
-    return 60 * int(minutes or 0) + value
 
 
 def test_numbers_on_the_screen_are_the_clients(sandbox, terminal, models_dir: Path) -> None:
@@ -130,8 +86,7 @@ def test_numbers_on_the_screen_are_the_clients(sandbox, terminal, models_dir: Pa
             first = re.search(r"first token (\S+), .*?   ([\d,]+) out", text)
             assert first is not None, text
             assert number(first[2]) == told["output"]
-            off = abs(duration(first[1]) - told["ttft_s"])
-            assert off <= max(0.1 * told["ttft_s"], 0.1), (first[1], told)
+            assert agrees(duration(first[1]), told["ttft_s"]), (first[1], told)
             screen.press("j")
         screen.press("1")
         screen.see("All requests|Sessions")
