@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.cache.by_hand import AnchorsByHand
 from engine.cache.checkpoints import CheckpointStore
 from engine.cache.hibernate import Disk
 from engine.cache.radix import RadixCache
@@ -170,6 +171,7 @@ class Worker:
             lambda: process_memory(engine.report()),
             engine.experts.resident,
             engine.experts.picture,
+            AnchorsByHand(store).act,
         )
         asked = {**asdict(self._config.options), "threads": self._config.threads}
 
