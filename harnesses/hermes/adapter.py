@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from harnesses import flags
-from harnesses.contract import HarnessError, Injection, LaunchContext, PlannedFile
+from harnesses.contract import HarnessError, Injection, LaunchContext, PlannedFile, Warning_
+from harnesses.findings import place
 from harnesses.launchdata import check_window, environment, read_launch
 
 LAUNCH = read_launch(Path(__file__).parent)
 AUXILIARY: Sequence[str] = LAUNCH.raw["auxiliary"]
 COPIED: Sequence[str] = LAUNCH.raw["copied"]
 OTHERS: Sequence[str] = LAUNCH.raw["other_providers"]
-
-
+CONFIG = "config.yaml"
 MODELS = json.dumps({"custom": {"models": {}}}) + "\n"  # Hermes takes it for an hour for what it would have fetched
 
 
@@ -28,7 +28,7 @@ class HermesAdapter:
     version_args: Sequence[str] = ()  # `hermes --version` asks the package index for a newer one
 
     def reads(self, context: LaunchContext) -> list[Path]:
-        return [_user_folder(context) / name for name in COPIED]
+        return [_user_folder(context) / name for name in (CONFIG, *COPIED)]
 
     def inject(self, context: LaunchContext) -> Injection:
         flags.refuse_redirection(LAUNCH, context.args)
@@ -43,7 +43,7 @@ class HermesAdapter:
             argv=list(context.args),
             env=environment(LAUNCH, context),
             files=[
-                PlannedFile(own / "config.yaml", config, "the configuration of this launch, with this engine only"),
+                PlannedFile(own / CONFIG, config, "the configuration of this launch, with this engine only"),
                 PlannedFile(own / ".update_check", _no_update(context), "no version check over the network"),
                 PlannedFile(own / "models_dev_cache.json", MODELS, "no list of models from the network"),
                 *(
@@ -52,7 +52,7 @@ class HermesAdapter:
                     if context.files.get(str(user / name))
                 ),
             ],
-            warnings=check_window(LAUNCH, context),
+            warnings=[*check_window(LAUNCH, context), *_left_out(context)],
             watchdog_s=float(context.silence_limit_s),
             watchdog_default_s=LAUNCH.watchdog_default_s,
         )
@@ -79,6 +79,34 @@ def _config(context: LaunchContext) -> dict[str, Any]:
         "model_catalog": {"enabled": False, "excluded_providers": list(OTHERS)},
         "lsp": {"install_strategy": "manual"},
     }
+
+
+def _left_out(context: LaunchContext) -> list[Warning_]:
+    """The provider and the fallbacks of the user's own configuration, none of which this launch can reach."""
+    path = _user_folder(context) / CONFIG
+    text = context.files.get(str(path))
+    if text is None:
+        return []
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        config = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        return [Warning_("FT-W0114 config-not-read", f"{path} is not YAML; this launch does not use it.")]
+    table = config if isinstance(config, dict) else {}
+    model = table.get("model")
+    chosen = [("provider", model)] if isinstance(model, dict) else []
+    listed = [(key, table.get(key)) for key in ("fallback_providers", "fallback_model")]
+    entries = chosen + [(key, one) for key, given in listed for one in (given if isinstance(given, list) else [given])]
+    names = [(key, str(one["provider"])) for key, one in entries if isinstance(one, dict) and one.get("provider")]
+    return [
+        Warning_(
+            "FT-W0110 setting-overridden",
+            f"{place(path, text, key, context.home)} names {name} under {key}; this launch cannot reach it.",
+        )
+        for key, name in names
+    ]
 
 
 def _no_update(context: LaunchContext) -> str:

@@ -15,7 +15,12 @@ from tests.agents.homes import everything
 pytestmark = [pytest.mark.agents, pytest.mark.slow]
 
 ALWAYS = 100_000
-NAMED = {"openclaw": ("anthropic/claude-opus", "paid/y"), "qwen": ("modelFallbacks",)}  # as the plan names them
+NAMED = {  # as the plan names them
+    "openclaw": ("anthropic/claude-opus", "paid/y"),
+    "qwen": ("modelFallbacks",),
+    "hermes": ("anthropic under fallback_providers",),
+    "claude": ("fallbackModel",),
+}
 SCRIPT = {"turns": [{"blocks": [{"text": ANSWER}]}] * 4, "side": "A title"}
 PORT = 1918
 
@@ -27,7 +32,15 @@ def arguments(agent: str) -> tuple[str, ...]:
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("agent", "failures", "status"),
-    [("openclaw", 1, 500), ("openclaw", ALWAYS, 500), ("qwen", 20, 503), ("qwen", ALWAYS, 503), ("qwen", ALWAYS, 429)],
+    [
+        ("openclaw", 1, 500),
+        ("openclaw", ALWAYS, 500),
+        ("qwen", 20, 503),
+        ("qwen", ALWAYS, 503),
+        ("qwen", ALWAYS, 429),
+        ("hermes", ALWAYS, 503),
+        ("claude", ALWAYS, 529),
+    ],
 )
 def test_case_4_paid_fallbacks_stay_unused_when_the_engine_fails(
     rig: Any, agent: str, failures: int, status: int
