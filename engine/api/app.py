@@ -30,7 +30,6 @@ from engine.api.gate import Gate
 from engine.errors import FtError, NotFound
 from engine.front.context import Front
 from engine.front.power import Power
-from engine.front.power import Power
 
 Handler = Callable[[Request], Awaitable[Response]]
 _LOG = logging.getLogger("engine.api")
@@ -68,8 +67,6 @@ _ADMIN_ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
     ("/v1/engine/experts", acting.experts, ("GET",)),
     ("/v1/engine/anchors/{act}", anchors.act, ("POST",)),
     ("/v1/engine/power", power.power, ("GET",)),
-    ("/v1/engine/anchors/{act}", anchors.act, ("POST",)),
-    ("/v1/engine/power", power.power, ("GET",)),
     ("/v1/engine/forecast", forecast.forecast, ("GET",)),
     ("/v1/engine/events", control.events, ("GET",)),
     ("/v1/engine/memory", memory.memory, ("GET",)),
@@ -90,7 +87,6 @@ def make_app(front: Front) -> FastAPI:
     """The application over one front. No CORS, no docs pages, no redirects."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.front = front
-    app.state.power = Power.of_machine()
     app.state.power = Power.of_machine()
     for path, handler, methods in _ADMIN_ROUTES:
         app.add_route(path, handler, methods=list(methods))

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from engine.api import fields
 from engine.api.stream import EventStream, sse
-from engine.errors import BadRequest, NotFound, Unsupported
+from engine.errors import BadRequest, NotFound, Unsupported, WorkerGone
 from engine.front import draft as drafting
 from engine.front import history
 from engine.front.context import VERSION, Front
@@ -70,6 +70,7 @@ async def create_session(request: Request) -> Response:
     """POST /v1/sessions. The only answer that ever carries the session's token."""
     front: Front = request.app.state.front
     body = await fields.read_json(request)
+    _refuse_when_ending(front)
     if body.get("script") and "scripts" in front.supervisor.cannot():
         raise Unsupported(f"script: {front.supervisor.cannot()['scripts']}", "Play scripts on an engine of its own.")
     session = front.sessions.create(body)
@@ -239,6 +240,19 @@ async def events(request: Request) -> Response:
                 yield sse(event[2], event[1], event[0])
 
     return EventStream(chunks(), lambda: None)
+
+
+async def use(request: Request) -> Response:
+    """POST /v1/engine/use: somebody is about to use it, so an idle engine stays. 503 when it is ending already."""
+    front: Front = request.app.state.front
+    _refuse_when_ending(front)
+    front.idle.touch()
+    return JSONResponse({"stops_in_s": front.idle.left_s()})
+
+
+def _refuse_when_ending(front: Front) -> None:
+    if front.stop_asked.is_set():
+        raise WorkerGone("The engine is ending.", "Start it again: ft engine start")
 
 
 async def stop(request: Request) -> Response:

@@ -8,10 +8,12 @@ import json
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
+from engine.front import orphan
 
 
 class Conflict(FtError):
@@ -20,18 +22,24 @@ class Conflict(FtError):
     code = "FT-E0409 conflict"
 
 
+ENDING_S = 45.0  # an engine that was told to end has done so by then: the server's drain, then the worker's
+_LOOK_S = 0.05
+
+
 class RuntimeDir:
     """An owned runtime folder. `close` gives the lock back and removes engine.json."""
 
     def __init__(self, path: Path, lock_fd: int) -> None:
         self.path = path
         self._lock_fd = lock_fd
+        self._facts: dict[str, Any] = {}
 
     @staticmethod
-    def take(path: Path) -> RuntimeDir:
-        """Make the folder, private, and take its lock. A folder that exists keeps its mode.
+    def take(path: Path, patience_s: float = ENDING_S) -> RuntimeDir:
+        """Make the folder, private, and take its lock; end a worker whose engine was killed. A folder that exists keeps its mode.
 
-        Raises Conflict when it cannot be made, is a link, or another engine or user has it or may write in it.
+        An engine that has the folder and is ending is waited for, for `patience_s`. Raises Conflict when the folder cannot be
+        made, is a link, or another engine or user has it or may write in it.
         """
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -44,20 +52,15 @@ class RuntimeDir:
             raise Conflict(f"{path} belongs to another user.", "Choose another --runtime-dir.")
         if stat.S_IMODE(info.st_mode) & 0o022:
             raise Conflict(f"Others may write in {path}.", f"chmod go-w {path}")
-        fd = os.open(path / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(fd, 64).decode("utf-8", "replace").strip()
-            os.close(fd)
-            who = f" (pid {holder})" if holder else ""
-            raise Conflict(f"An engine{who} already runs in {path}.", "Use that one, or: ft engine stop") from None
+        fd = _locked(path, patience_s)
         os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()}\n".encode())
+        os.pwrite(fd, f"{os.getpid()} {orphan.process_start(os.getpid())}\n".encode(), 0)
+        orphan.end(path)
         return RuntimeDir(path, fd)
 
     def announce(self, facts: dict[str, Any]) -> None:
         """Write engine.json, readable by the owner only, in one step."""
+        self._facts = facts
         target = self.path / "engine.json"
         fresh = self.path / f".engine.json.{os.getpid()}"
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -65,17 +68,42 @@ class RuntimeDir:
             json.dump(facts, file)
         fresh.replace(target)
 
+    def ending(self) -> None:
+        """From now on engine.json says so: nobody should begin anything with this engine."""
+        with contextlib.suppress(OSError):
+            self.announce({**self._facts, "ending": True})
+
     def close(self) -> None:
         (self.path / "engine.json").unlink(missing_ok=True)
         os.close(self._lock_fd)
 
 
-def process_start(pid: int) -> int | None:
-    """When a process started, in kernel ticks since boot; with the pid it names one process for ever. None: unknown."""
+def _locked(path: Path, patience_s: float) -> int:
+    """The descriptor of the folder's lock. Who has it for an instant only looks; who is on the way to serve is waited for until
+    that is known. Raises Conflict."""
+    fd = os.open(path / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if not _serves(path / "engine.json") and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+                continue
+            holder = os.pread(fd, 64, 0).decode("utf-8", "replace").split()
+            os.close(fd)
+            who = f" (pid {holder[0]})" if holder else ""
+            raise Conflict(f"An engine{who} already runs in {path}.", "Use that one, or: ft engine stop") from None
+
+
+def _serves(file: Path) -> bool:
+    """Whether the engine that wrote engine.json lives and is not about to end."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return None
+        facts = json.loads(file.read_bytes())
+        return not facts.get("ending") and orphan.process_start(facts["pid"]) == facts["start_time"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -21,9 +21,10 @@ from engine.front.context import VERSION, Front
 from engine.front.forecast import Forecast
 from engine.front.heads import Heads
 from engine.front.metrics import Metrics
+from engine.front.orphan import process_start
 from engine.front.recorder import Recorder
 from engine.front.records import EventBus, Records
-from engine.front.runtime import RuntimeDir, listen, process_start
+from engine.front.runtime import RuntimeDir, listen
 from engine.front.sessions import Sessions
 from engine.front.supervisor import Supervisor
 from engine.front.work import Pool
@@ -113,7 +114,7 @@ def run(front: Front, settings: Settings, runtime: RuntimeDir, sock: socket.sock
             "version": VERSION,
         }
     )
-    return asyncio.run(_serve(front, sock))
+    return asyncio.run(_serve(front, runtime, sock))
 
 
 def model_directory(settings: Settings) -> Path:
@@ -149,7 +150,7 @@ class _Server(uvicorn.Server):
         self._front.stop_asked.set()
 
 
-async def _serve(front: Front, sock: socket.socket) -> int:
+async def _serve(front: Front, runtime: RuntimeDir, sock: socket.socket) -> int:
     config = uvicorn.Config(
         make_app(front),
         loop="asyncio",
@@ -166,7 +167,7 @@ async def _serve(front: Front, sock: socket.socket) -> int:
     server = _Server(config, front)
     _LOG.info("serving %s on port %d", front.model, front.port)
     supervising = asyncio.create_task(front.supervisor.run())
-    stopping = asyncio.create_task(_stop_on_request(front, server))
+    stopping = asyncio.create_task(_stop_on_request(front, runtime, server))
     failing = asyncio.create_task(_stop_on_failed_start(front, supervising))
     try:
         await server.serve(sockets=[sock])
@@ -181,8 +182,9 @@ async def _serve(front: Front, sock: socket.socket) -> int:
     return 0
 
 
-async def _stop_on_request(front: Front, server: uvicorn.Server) -> None:
+async def _stop_on_request(front: Front, runtime: RuntimeDir, server: uvicorn.Server) -> None:
     await front.stop_asked.wait()
+    runtime.ending()
     front.bus.close()
     server.should_exit = True
 

@@ -1,8 +1,8 @@
 """The worker's life: started, watched, restarted, ended; and the requests that hang on it.
 
-The front listens on `worker.sock` in the runtime folder and the worker connects, says hello and reports its state. A
-request is sent once the worker serves and waits until then. When the worker dies, stops moving or breaks the
-protocol, every request it had gets an error that names the cause; those not yet sent wait for the next worker.
+The front listens on `worker.sock` in the runtime folder and the worker connects, says hello and reports its state. Requests
+are sent once it serves and wait until then. When it dies, stops moving or breaks the protocol, every request it had gets
+an error that names the cause; those not yet sent wait for the next worker.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import WorkerGone
+from engine.front import orphan
 from engine.front.at_worker import AtWorker
 from engine.front.by_hand import ByHand
 from engine.front.child import Child, OutOfMemory
@@ -66,8 +67,6 @@ class Supervisor:
         self._last_message = 0.0
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
-
-    # Requests
 
     def submit(self, submit: Submit) -> Pending:
         """Hand a request to the worker, now or as soon as it serves. Raises WorkerGone when no worker will come, and
@@ -132,8 +131,6 @@ class Supervisor:
         if self.worker.state == "crashed" or self._stopping.is_set():
             raise self._crash_error()
 
-    # Life
-
     async def run(self) -> None:
         """Keep a worker alive until `stop`, or until it is beyond restarting (state `crashed`)."""
         await self._wire.open(self._heard, self._lose)
@@ -150,8 +147,7 @@ class Supervisor:
         """Let the worker finish and write what it keeps on disk for `drain_s`, then end it: shutdown message, SIGTERM,
         SIGKILL."""
         self._stopping.set()
-        child = self._child
-        if child is not None:
+        if child := self._child:
             self._wire.send({"t": "shutdown", "drain_s": drain_s})
             for wait_s, number in ((drain_s + 2.0, signal.SIGTERM), (3.0, signal.SIGKILL)):
                 try:
@@ -164,8 +160,8 @@ class Supervisor:
 
     def kill(self) -> None:
         """End the worker at once; for a front that cannot stay."""
-        if self._child is not None:
-            self._child.kill()
+        if child := self._child:
+            child.kill()
 
     async def _one_life(self) -> WorkerGone:
         """Start a worker and return why it ended."""
@@ -176,6 +172,7 @@ class Supervisor:
         arguments = [*self._arguments, *self._hearing.continuity.arguments(), "--socket", str(self._wire.path)]
         child = await Child.start(arguments, self._log, self._environ)
         self._child = child
+        orphan.note(self._wire.path.parent, child.pid)
         self.worker.pid = child.pid
         self._speaks()
         exited = asyncio.create_task(child.wait())
@@ -193,6 +190,7 @@ class Supervisor:
             child.kill()  # also what the worker itself may have started
         code = await exited
         self._child = None
+        orphan.clear(self._wire.path.parent)
         await self._wire.last_words(_LAST_WORDS_S)
         self._wire.hang_up()
         gone = self._lost.result() if self._lost.done() and forced else child.explain(code)

@@ -17,14 +17,20 @@ from ftagent.isolation import engine_environment
 from ftagent.local_engine import port_owner
 from ftagent.local_engine.client import EngineClient, parse_engine_url
 from ftagent.local_engine.command import engine_command
+from ftagent.local_engine.holder import holder
 from ftagent.local_engine.log import cause_in, log_tail, new_log
 from ftagent.local_engine.models import LocalModel
 from ftagent.local_engine.options import as_arguments
 from ftagent.local_engine.running import RunningEngine, find_engine, has_crashed, is_crashed
-from ftagent.local_engine.stop import stop_engine
+from ftagent.local_engine.stop import STOP_GRACE_S, stop_engine
 from ftagent.paths import Paths, ensure
 from ftagent.processes import is_alive
 from ftagent.settings.config import Settings
+
+
+class EngineGone(EngineNotReady):
+    """It ended while it was waited for."""
+
 
 Show = Callable[[str, str], None]  # text, phase
 _FULL_BYTES = 1 << 20
@@ -64,6 +70,22 @@ def _start_lock(paths: Paths, show: Show) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _settled(paths: Paths, show: Show, limit_s: float) -> RunningEngine | None:
+    """The engine that answers, or None once no process has the folder: one that is ending, or that somebody else starts, is
+    waited for. Raises Conflict when it does neither within `limit_s`."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        found = find_engine(paths)
+        held = None if found is not None else holder(paths)
+        if held is None:
+            return found
+        if time.monotonic() > deadline:
+            who = f" (pid {held.pid})" if held.pid else ""
+            raise Conflict(f"The engine{who} in {paths.runtime} is {held.doing} and does not answer.", "ft engine stop")
+        show(f"engine: the one before is {held.doing}", "before")
+        time.sleep(0.05)
+
+
 def serve_arguments(model: LocalModel, settings: Settings, models_dir: Path, paths: Paths) -> list[str]:
     """The arguments of `engine serve` that follow from the settings."""
     arguments = ["--model", model.reference, "--models-dir", str(models_dir), "--runtime-dir", str(paths.runtime)]
@@ -91,7 +113,7 @@ def start_engine(
     Raises Conflict when the port is foreign, EngineNotReady when the process dies or stays silent for `silence_s`.
     """
     with _start_lock(paths, show):
-        found = find_engine(paths)
+        found = _settled(paths, show, max(silence_s, STOP_GRACE_S))
         if found is not None and not has_crashed(found):
             return found, False
         if found is not None:
@@ -115,7 +137,7 @@ def start_engine(
                 found = find_engine(paths)
                 if found is not None:
                     process.returncode = 0  # detached on purpose: no warning about a child that is still running
-                    return found, True
+                    return found, found.pid in (None, process.pid)
                 if process.poll() is not None:
                     raise _died(f"exit code {process.returncode}", "starting", log, process.returncode)
                 show("engine: starting", "starting")
@@ -177,7 +199,8 @@ def wait_ready(engine: RunningEngine, log: Path, show: Show, silence_s: float, e
             state = engine.ready_state()
         except EngineNotReady:
             if not is_alive(engine.pid):
-                raise _died("it no longer answers", phase, log) from None
+                died = _died("it no longer answers", phase, log)
+                raise EngineGone(died.message, died.hint, code=died.code, exit_code=died.exit_code) from None
             state = {"ready": False, "phase": phase}  # alive and too busy to answer: the limit on silence decides
         if state["ready"] or (early and state.get("serves")):
             return state

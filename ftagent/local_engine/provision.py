@@ -16,6 +16,7 @@ from ftagent.local_engine.command import run_engine_tool
 from ftagent.local_engine.models import LocalModel, find_model
 from ftagent.local_engine.options import arguments_of, as_arguments, differences, given
 from ftagent.local_engine.process import (
+    EngineGone,
     Show,
     serve_arguments,
     start_engine,
@@ -28,6 +29,7 @@ from ftagent.paths import ensure
 from ftagent.session.records import SESSION_ID
 from ftagent.settings.config import Settings
 
+ATTEMPTS = 3
 _TOKEN = re.compile(r"[!-~]{1,512}")  # printable ASCII
 
 
@@ -97,7 +99,14 @@ def look(choice: EngineChoice, context: Context) -> Prospect:
         running: RunningEngine | None = remote_engine(parse_engine_url(named), context, choice.force)
     else:
         running = find_engine(context.paths)
-    ready = {} if running is None else running.ready_state()
+    ready: dict[str, Any] = {}
+    if running is not None:
+        try:
+            ready = running.ready_state()
+        except EngineNotReady:
+            if named is not None or find_engine(context.paths) is not None:
+                raise
+            running = None  # it ended between the two questions
     if running is None or (named is None and choice.start and is_crashed(ready)):
         model = find_model(choice.model or settings.text("model"), models_dir, context.cwd)
         url = parse_engine_url(f"http://127.0.0.1:{settings.number('port')}")
@@ -144,11 +153,27 @@ def ignored(prospect: Prospect, choice: EngineChoice) -> str:
 
 
 def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
-    """A running engine, ready unless `wait` is off. Makes the model and starts the engine where needed."""
+    """A running engine, ready unless `wait` is off. Makes the model and starts the engine where needed.
+
+    One that was there and ends of itself meanwhile, for want of use or because it was stopped, is followed by a new one."""
+    replaceable = choice.start and choice.settings.optional_text("engine") is None
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _provide(choice, context, show, replaceable)
+        except EngineGone:
+            if not replaceable:
+                raise
+    return _provide(choice, context, show, False)
+
+
+def _provide(choice: EngineChoice, context: Context, show: Show, replaceable: bool) -> Prospect:
+    """Raises EngineGone when one that was not started here has ended."""
     prospect = look(choice, context)
     settings = choice.settings
     silence_s = float(settings.number("wait"))
     running, started = prospect.running, False
+    if running is not None and replaceable and not running.is_ours_to_use():
+        raise EngineGone("The engine is ending.", "ft engine start")
     if running is None:
         if not choice.start:
             raise NotHere("No engine is running.", "ft engine start", code="FT-E0302 engine-not-running")
@@ -174,6 +199,10 @@ def provide(choice: EngineChoice, context: Context, show: Show) -> Prospect:
         except KeyboardInterrupt:
             _interrupted(context, started and choice.stop_when_interrupted)
             raise
+        except EngineGone as gone:
+            if not started:
+                raise
+            raise EngineNotReady(gone.message, gone.hint, code=gone.code, exit_code=gone.exit_code) from None
     else:
         ready = running.ready_state()
     served = str(ready.get("model") or running.model or prospect.model.name)

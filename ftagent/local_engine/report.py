@@ -8,13 +8,15 @@ from ftagent.atomic import read_json
 from ftagent.context import Context
 from ftagent.errors import EngineNotReady, FtError, NotHere
 from ftagent.local_engine.client import EngineClient
+from ftagent.local_engine.holder import holder
 from ftagent.local_engine.running import find_engine, is_crashed
 
 ENGINE_FAULT = "FT-E05"  # codes of what is wrong here, and not with a request
 
 
 def engine_report(context: Context) -> dict[str, Any]:
-    """`state` is `stopped`, or what `/ready` says; unknown values are None; `message` and `hint` are of a crashed one,
+    """`state` is what `/ready` says; of an engine that does not answer `stopping`, `starting` or `unresponsive`; `stopped` where
+    there is none. Unknown values are None; `message` and `hint` are of a crashed one,
     `fault` is why a recent request failed through no fault of its sender, `warning` what it does not do any more after a restart of its worker, `forecast` how good those of the first token are."""
     engine = find_engine(context.paths)
     log = context.paths.engine_log
@@ -38,6 +40,9 @@ def engine_report(context: Context) -> dict[str, Any]:
         "log": str(log) if log.exists() else None,
     }
     if engine is None:
+        held = holder(context.paths)
+        if held is not None:
+            report.update(state=held.doing, pid=held.pid)
         return report
     try:
         ready = engine.ready_state()
@@ -95,10 +100,10 @@ def _judged(p90_error: float | None, checked: int) -> str:
 
 
 def exit_code(report: dict[str, Any]) -> int:
-    """0 for an engine that serves or will, 3 where none runs, 5 where it has crashed."""
-    if report["state"] == "stopped":
+    """0 for an engine that serves or will, 3 where none runs or it is ending, 5 where it has crashed or hangs."""
+    if report["state"] in ("stopped", "stopping"):
         return NotHere.exit_code
-    return EngineNotReady.exit_code if is_crashed(report) else 0
+    return EngineNotReady.exit_code if is_crashed(report) or report["state"] == "unresponsive" else 0
 
 
 def running_client(context: Context) -> EngineClient:
@@ -114,6 +119,8 @@ def describe(report: dict[str, Any]) -> str:
     """One line."""
     if report["state"] == "stopped":
         return "stopped"
+    if report["url"] is None:
+        return f"{report['state']}  pid {report['pid'] or '-'}"
     parts = [str(report["state"])]
     if report["phase"] and report["phase"] != report["state"]:
         parts.append(str(report["phase"]))

@@ -31,11 +31,19 @@ class RunningEngine:
         state = body if isinstance(body, dict) else {}
         return {**state, "ready": status == 200}
 
+    def is_ours_to_use(self) -> bool:
+        """Has one that ends when it is idle stay for what comes. False: it is ending, or has ended."""
+        try:
+            status, _ = self.client.call("POST", "/v1/engine/use", {}, timeout_s=10.0)
+        except EngineNotReady:
+            return False
+        return status != 503
+
 
 def find_engine(paths: Paths) -> RunningEngine | None:
-    """Ours when the runtime folder names it and `/health` returns the nonce written there; else None."""
+    """Ours when the runtime folder names it and `/health` returns the nonce written there; else None, and for one that is ending."""
     record = read_json(paths.engine_file)
-    if record is None or not isinstance(record.get("port"), int) or not record.get("nonce"):
+    if record is None or not isinstance(record.get("port"), int) or not record.get("nonce") or record.get("ending"):
         return None
     client = EngineClient(parse_engine_url(f"http://127.0.0.1:{record['port']}"), record.get("admin_token"))
     try:

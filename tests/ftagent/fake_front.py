@@ -1,5 +1,6 @@
 """A stand-in for the engine's front: the same addresses and answers, no model. Used beside tests with the real one."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -16,6 +17,7 @@ PORT = int(ARGUMENTS["--port"])
 MODEL = ARGUMENTS["--model"]
 MODE = os.environ.get("FAKE_MODE", "")
 LOADING_S = float(os.environ.get("FAKE_LOADING_S", "0"))
+ENDING_S = float(os.environ.get("FAKE_ENDING_S", "0"))
 NONCE = secrets.token_hex(8)
 ADMIN = "admin-" + secrets.token_hex(8)
 BORN = time.monotonic()
@@ -137,6 +139,22 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b": alive\n\ndata: [DONE]\n\n")
 
 
+def ending():
+    """As the real one: it says so, answers no more, and has the folder until its work is done."""
+    (RUNTIME / "engine.json").write_text(json.dumps({**RECORD, "ending": True}))
+    SERVER.server_close()
+    time.sleep(ENDING_S)
+    (RUNTIME / "engine.json").unlink()
+
+
+LOCK = (RUNTIME / "supervisor.lock").open("a+")
+try:
+    fcntl.flock(LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    sys.exit(6)
+LOCK.truncate(0)
+LOCK.write(f"{os.getpid()} {Path('/proc/self/stat').read_text().rpartition(')')[2].split()[19]}\n")
+LOCK.flush()
 with (RUNTIME / "starts").open("a") as starts:
     starts.write(f"{os.getpid()}\n")
 (RUNTIME / "environment.json").write_text(json.dumps(dict(os.environ)))
@@ -149,6 +167,8 @@ if MODE == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 else:
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=SERVER.shutdown).start())
-record = {"pid": os.getpid(), "start_time": 0, "port": PORT, "nonce": NONCE, "admin_token": ADMIN, "model": MODEL}
-(RUNTIME / "engine.json").write_text(json.dumps(record))
+RECORD = {"pid": os.getpid(), "start_time": 0, "port": PORT, "nonce": NONCE, "admin_token": ADMIN, "model": MODEL}
+(RUNTIME / "engine.json").write_text(json.dumps(RECORD))
 SERVER.serve_forever()
+if ENDING_S:
+    ending()

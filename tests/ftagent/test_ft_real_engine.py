@@ -1,6 +1,8 @@
 """The same paths with the real engine: started by a launch, shared by a second one, asked, stopped."""
 
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -8,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from ftagent.processes import is_alive
 
 SCRIPT = {
     "turns": [
@@ -88,18 +92,42 @@ def test_an_engine_that_cannot_fit_is_exit_5_with_the_arithmetic(real) -> None:
 def test_an_engine_that_a_launch_started_ends_by_itself(real) -> None:
     real.env["FT_IDLE_STOP"] = "2"
     assert launch(real).returncode == 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while real.run("engine", "status").returncode != 3:
         assert time.monotonic() < deadline
         time.sleep(0.3)
-    while (
-        real.run("engine", "start", "-q", timeout=120).returncode == 6
-    ):  # the one before answers no more and still ends
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
+    assert real.run("engine", "start", "-q", timeout=120).returncode == 0  # the one before may still have the folder
     assert launch(real).returncode == 0
     time.sleep(5)
     assert real.run("engine", "status").returncode == 0, "one that a person started is gone"
+
+
+def test_a_killed_engine_and_a_killed_worker_are_followed_by_new_ones(real) -> None:
+    assert real.run("engine", "start", "-q", timeout=120).returncode == 0
+    front, worker = pids(real)
+    os.kill(worker, signal.SIGSTOP)  # one that hangs does not see that its engine is gone
+    os.kill(front, signal.SIGKILL)
+    gone(front)
+    assert real.run("engine", "status").returncode == 3
+    assert real.run("engine", "start", "-q", timeout=120).returncode == 0
+    gone(worker)
+    front, worker = pids(real)
+    os.kill(worker, signal.SIGKILL)
+    assert real.run("engine", "start", "-q", timeout=120).returncode == 0
+    assert pids(real)[0] == front and pids(real)[1] != worker
+
+
+def pids(real) -> tuple[int, int]:
+    """The engine's, and its worker's."""
+    noted = json.loads((real.runtime / "worker.json").read_text())
+    return json.loads((real.runtime / "engine.json").read_text())["pid"], noted["pid"]
+
+
+def gone(pid: int) -> None:
+    deadline = time.monotonic() + 180
+    while is_alive(pid):
+        assert time.monotonic() < deadline, f"{pid} still runs"
+        time.sleep(0.05)
 
 
 def test_models_are_listed(real, models_dir: Path) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.front.runtime import Conflict, RuntimeDir, listen, port_owner, process_start
+from engine.front.orphan import process_start
+from engine.front.runtime import Conflict, RuntimeDir, listen, port_owner
 from tests.engine.front.fakes import fake_engine
 from tests.ports import free_port
 from tests.serving import SERVE
