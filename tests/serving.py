@@ -47,7 +47,7 @@ class Engine:
     def worker_pid(self) -> int:
         return int(self.client.get("/ready").json()["worker_pid"])
 
-    def wait_ready(self, timeout_s: float = 90.0) -> dict[str, Any]:
+    def wait_ready(self, timeout_s: float = 300.0) -> dict[str, Any]:
         """The body of /ready once it is 200."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -58,7 +58,7 @@ class Engine:
             assert time.monotonic() < deadline, f"not ready after {timeout_s} s: {answer.text}\n{self.log.read_text()}"
             time.sleep(0.05)
 
-    def wait_idle(self, timeout_s: float = 10.0) -> dict[str, Any]:
+    def wait_idle(self, timeout_s: float = 120.0) -> dict[str, Any]:
         """/v1/stats once no request is running, neither here nor at the worker."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -109,7 +109,7 @@ def engine_server(
 
 
 def _connect(process: subprocess.Popen[bytes], runtime_dir: Path, log: Path, output: Path) -> Engine:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     record = runtime_dir / "engine.json"
     while True:
         assert process.poll() is None, f"serve ended with {process.returncode}: {output.read_text()}"
@@ -117,7 +117,7 @@ def _connect(process: subprocess.Popen[bytes], runtime_dir: Path, log: Path, out
             facts = json.loads(record.read_text())
             url = f"http://127.0.0.1:{facts['port']}"
             client = httpx.Client(
-                base_url=url, headers={"authorization": f"Bearer {facts['admin_token']}"}, timeout=60, trust_env=False
+                base_url=url, headers={"authorization": f"Bearer {facts['admin_token']}"}, timeout=300, trust_env=False
             )
             with contextlib.suppress(httpx.TransportError):
                 if client.get("/health").json()["nonce"] == facts["nonce"]:
@@ -134,4 +134,4 @@ def stop(process: subprocess.Popen[bytes]) -> int:
         process.send_signal(number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(wait_s)
-    return process.wait(10)
+    return process.wait(120)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -50,16 +49,19 @@ def test_what_decides_is_torch_free(module: str) -> None:
 
 
 def test_help_is_quick() -> None:
-    """Median of five: under 150 ms of processor time on an idle machine, so a loose wall clock bound here."""
-    times = []
+    """Median of five: under 150 ms of processor time where Python itself starts in 20 ms, and as much more where it is slower."""
+    bare, helped = [], []
     for _ in range(5):
-        before = os.times()
-        began = time.monotonic()
-        subprocess.run([str(BIN / "ft"), "--help"], capture_output=True, check=True)
-        after = os.times()
-        times.append((after.children_user - before.children_user) + (after.children_system - before.children_system))
-        assert time.monotonic() - began < 5
-    assert sorted(times)[2] < 0.15
+        bare.append(_processor_s(sys.executable, "-c", "pass"))
+        helped.append(_processor_s(str(BIN / "ft"), "--help"))
+    assert sorted(helped)[2] < 0.15 * max(1.0, sorted(bare)[2] / 0.02)
+
+
+def _processor_s(*command: str) -> float:
+    before = os.times()
+    subprocess.run(command, capture_output=True, check=True)
+    after = os.times()
+    return (after.children_user - before.children_user) + (after.children_system - before.children_system)
 
 
 def test_lint_and_format() -> None:

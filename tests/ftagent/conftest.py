@@ -81,7 +81,7 @@ class Sandbox:
     def run(self, *arguments: str, fake: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
         env = {**self.env, **options.pop("env", {})}
         options.setdefault("cwd", self.project)
-        options.setdefault("timeout", 60)
+        options.setdefault("timeout", 300)
         if "input" not in options:
             options.setdefault("stdin", subprocess.DEVNULL)
         return subprocess.run(
@@ -101,7 +101,7 @@ class Sandbox:
         return len((self.runtime / "starts").read_text().split())
 
     @staticmethod
-    def wait_for(path: Path, limit_s: float = 20.0) -> None:
+    def wait_for(path: Path, limit_s: float = 120.0) -> None:
         deadline = time.monotonic() + limit_s
         while not path.exists():
             assert time.monotonic() < deadline, f"{path} did not appear"

@@ -149,7 +149,7 @@ def test_ctrl_c_in_a_benchmark_is_said(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert "prefix.rate" in process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == 130
     assert said == "Stopped.\n"
 

@@ -27,7 +27,7 @@ class Terminal:
             os.execve(sys.executable, [*FAKE_FT, *arguments], sandbox.env)
         self.output = ""
 
-    def read_until(self, text: str, limit_s: float = 20.0) -> None:
+    def read_until(self, text: str, limit_s: float = 180.0) -> None:
         deadline = time.monotonic() + limit_s
         while text not in self.output:
             assert time.monotonic() < deadline, self.output
@@ -37,7 +37,7 @@ class Terminal:
     def press(self, key: bytes) -> None:
         os.write(self.master, key)
 
-    def wait(self, limit_s: float = 20.0) -> int:
+    def wait(self, limit_s: float = 180.0) -> int:
         deadline = time.monotonic() + limit_s
         while True:
             if select.select([self.master], [], [], 0.02)[0]:
@@ -61,7 +61,7 @@ while True: time.sleep(0.1)
 
 def test_case_12_an_agent_that_saves_after_ctrl_c_finishes(sandbox) -> None:
     (sandbox.root / "agent.py").write_text(SAVES)
-    sandbox.agent(f"exec {sys.executable} {sandbox.root / 'agent.py'} 15")
+    sandbox.agent(f"exec {sys.executable} {sandbox.root / 'agent.py'} 600")
     terminal = Terminal(sandbox, "launch", "pi")
     terminal.read_until("at work")
     terminal.press(b"\x03")
@@ -87,7 +87,7 @@ import signal, subprocess, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 subprocess.run(["stty", "-echo", "-icanon"])
 print("at work", flush=True)
-time.sleep(30)
+time.sleep(600)
 """
 
 

@@ -189,13 +189,13 @@ def test_request_record(engine: Engine) -> None:
 
 def test_events_resume_by_id(engine: Engine) -> None:
     agent = Agent(engine)
-    with engine.client.stream("GET", "/v1/engine/events", timeout=10) as stream:
+    with engine.client.stream("GET", "/v1/engine/events", timeout=120) as stream:
         lines = stream.iter_lines()
         assert next(lines) == "event: hello"
         agent.openai.chat.completions.create(model="m", messages=CHAT["messages"], max_tokens=2)  # type: ignore[arg-type]
         ids = [int(line[4:]) for line in itertools.islice((x for x in lines if x.startswith("id: ")), 2)]
     assert ids[1] == ids[0] + 1
-    with engine.client.stream("GET", "/v1/engine/events", headers={"last-event-id": str(ids[0])}, timeout=10) as stream:
+    with engine.client.stream("GET", "/v1/engine/events", headers={"last-event-id": str(ids[0])}, timeout=120) as stream:
         again = next(line for line in stream.iter_lines() if line.startswith("id: "))
     assert again == f"id: {ids[1]}"
     assert engine.client.get("/v1/engine/events?after=x").status_code == 400
@@ -227,7 +227,7 @@ def test_outside_the_verified_range_a_fork_that_no_rule_explains_is_an_event(eng
             agent.openai.chat.completions.create(model="m", messages=messages, max_tokens=1)  # type: ignore[arg-type]
     assert all(agent.turns()[-1]["broke_at"] for agent in agents)
     forks = []
-    with engine.client.stream("GET", "/v1/engine/events?after=0", timeout=10) as stream:
+    with engine.client.stream("GET", "/v1/engine/events?after=0", timeout=120) as stream:
         for line in stream.iter_lines():
             event = json.loads(line[6:]) if line.startswith("data: ") else {}
             if event.get("kind") == "fork":

@@ -17,7 +17,7 @@ def restarted(engine: Engine) -> dict[str, Any]:
     """What /ready says of the worker after the one that is killed here."""
     before = engine.get("/ready")["restarts"]
     os.kill(engine.worker_pid(), signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while (state := engine.client.get("/ready").json())["restarts"] == before or state["state"] != "ready":
         assert time.monotonic() < deadline, state
         time.sleep(0.05)

@@ -21,7 +21,7 @@ def first_request(engine: Engine, day: str, **fields: Any) -> dict[str, Any]:
     """The record of the first request of a new session, a while after it was registered."""
     session = engine.session(**fields)
     time.sleep(1.0)  # the agent starts
-    engine.wait_idle(30)
+    engine.wait_idle()
     system, user = {"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{day} is the day."}
     answer = engine.client.post(
         f"/s/{session['id']}/v1/chat/completions",
@@ -29,7 +29,7 @@ def first_request(engine: Engine, day: str, **fields: Any) -> dict[str, Any]:
         headers={"authorization": f"Bearer {session['token']}"},
     )
     assert answer.status_code == 200, answer.text
-    engine.wait_idle(30)
+    engine.wait_idle()
     record: dict[str, Any] = engine.get(f"/v1/sessions/{session['id']}/turns")["turns"][-1]
     return record
 

@@ -25,7 +25,7 @@ def ask(engine: Engine, messages: list[dict[str, Any]]) -> tuple[dict[str, Any],
 def stop(engine: Engine) -> None:
     """As `ft engine stop` does it: asked over HTTP, then waited for."""
     assert engine.client.post("/v1/engine/stop").status_code == 202
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while engine.process.poll() is None:
         assert time.monotonic() < deadline, engine.log.read_text()
         time.sleep(0.05)

@@ -75,7 +75,7 @@ def text_of(path: str, answer: dict[str, Any]) -> str:
     return str(choice["message"].get("reasoning_content", "") + choice["message"]["content"])
 
 
-def until(condition: Any, timeout_s: float = 10.0) -> None:
+def until(condition: Any, timeout_s: float = 180.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -127,7 +127,7 @@ def test_when_the_last_one_leaves_the_work_stops(slow: tuple[Engine, Control]) -
         time.sleep(0.4)
         assert engine.get("/v1/stats")["engine"]["running"] == 1
         stream.close()
-    assert engine.wait_idle(3.0)["engine"]["running"] == 0
+    assert engine.wait_idle()["engine"]["running"] == 0
     assert [t["end"] for t in client.turns()] == ["client_gone"] * 2
 
 

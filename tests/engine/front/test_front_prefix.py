@@ -85,7 +85,7 @@ def test_a_static_head_is_kept_up_to_the_window(models_dir: Path, tokens: int) -
         client.engine.client.timeout = 2400
         words = min(tokens, window - 2_000)
         head = {"role": "system", "content": client.id + " static" * (words * 9 // 10)}
-        for i in range(3):
+        for i in range(2):
             _, record = client.ask([head, {"role": "user", "content": f"tail {i} " + "words " * (words // 10 - 100)}])
             assert record["prompt_tokens"] > words * 9 // 10
             assert i == 0 or computed(record) <= behind(record) + FRAME
@@ -192,7 +192,7 @@ def test_after_a_worker_restart_the_record_says_why_it_is_cold(engine: Engine) -
     assert record["cold"] is None
     before = engine.worker_pid()
     os.kill(before, signal.SIGKILL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while engine.client.get("/ready").status_code != 200 or engine.worker_pid() == before:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -38,7 +38,7 @@ def test_a_lost_worker_is_an_error_and_the_next_request_is_served(
         began = time.monotonic()
         os.kill(engine.worker_pid(), number)
         last = list(events)[-1]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 45, "as long as a stall"
     assert last["type"] == "error" and cause in last["error"]["message"]
     after = engine.client.post("/v1/chat/completions", json=SHORT)
     assert after.status_code == 200 and after.json()["choices"] == before

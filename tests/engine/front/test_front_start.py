@@ -8,10 +8,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from engine.front import orphan
 from engine.front.orphan import process_start
 from engine.front.runtime import Conflict, RuntimeDir, listen, port_owner
 from tests.engine.front.fakes import fake_engine
@@ -105,9 +107,32 @@ def test_lock_is_free_again_after_a_kill(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == -9
     runtime = RuntimeDir.take(tmp_path)
     with pytest.raises(Conflict, match="already runs"):
-        RuntimeDir.take(tmp_path)
+        RuntimeDir.take(tmp_path, patience_s=0.1)
     runtime.close()
     RuntimeDir.take(tmp_path).close()
+
+
+def test_a_folder_whose_engine_is_ending_is_waited_for_and_one_that_serves_is_not(tmp_path: Path) -> None:
+    runtime = RuntimeDir.take(tmp_path)
+    runtime.announce({"pid": os.getpid(), "start_time": process_start(os.getpid()), "port": 1})
+    with pytest.raises(Conflict, match=f"pid {os.getpid()}"):
+        RuntimeDir.take(tmp_path, patience_s=600)
+    runtime.ending()
+    threading.Timer(0.5, runtime.close).start()
+    RuntimeDir.take(tmp_path, patience_s=600).close()
+
+
+def test_a_worker_that_outlives_its_engine_is_ended_and_no_other_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    worker, other = (subprocess.Popen(command, start_new_session=True) for _ in range(2))
+    orphan.note(tmp_path, worker.pid)
+    RuntimeDir.take(tmp_path).close()
+    assert worker.wait(60) == -9 and not (tmp_path / orphan.FILE).exists()
+    (tmp_path / orphan.FILE).write_text(json.dumps({"pid": other.pid, "start_time": 1}))
+    RuntimeDir.take(tmp_path).close()
+    assert other.poll() is None
+    other.kill()
+    other.wait(60)
 
 
 def test_a_runtime_folder_is_no_link_and_nobody_else_writes_in_it(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def ask(engine: Engine, session: dict[str, Any], turns: list[dict[str, str]], **
         headers={"authorization": f"Bearer {session['token']}", **headers},
     )
     assert answer.status_code == 200, answer.text
-    engine.wait_idle(30)
+    engine.wait_idle()
     message: dict[str, Any] = answer.json()["choices"][0]["message"]
     return message
 
@@ -55,7 +55,7 @@ def test_a_session_goes_on_in_another_process_of_the_engine(models_dir: Path, tm
         assert engine.get(f"/v1/sessions/{first['id']}")["warm"]["tier"] == "disk"
         brought = engine.client.post(f"/v1/sessions/{first['id']}/prefetch").json()
         assert brought["tier"] == "disk" and brought["of"] - brought["tokens"] < 64, brought
-        engine.wait_idle(30)
+        engine.wait_idle()
         ask(engine, again, [*turns, {"role": "user", "content": "Go on."}], **{"x-id": "two"})
         record = engine.get(f"/v1/sessions/{first['id']}/turns")["turns"][-1]
         assert record["new_tokens"] + record["replayed_tokens"] < 64 < 800 < record["cached_tokens"]
@@ -145,7 +145,7 @@ def test_a_forgotten_session_leaves_none_of_its_words_on_disk(models_dir: Path, 
     assert done["files"] and not list(tmp_path.glob("tails-*/s-*")) and not list(tmp_path.rglob("*.kv"))
 
 
-def wait_until(true: Callable[[], bool], limit_s: float = 20.0) -> None:
+def wait_until(true: Callable[[], bool], limit_s: float = 180.0) -> None:
     deadline = time.monotonic() + limit_s
     while not true():
         assert time.monotonic() < deadline

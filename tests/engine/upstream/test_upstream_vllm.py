@@ -83,7 +83,7 @@ def test_a_hang_up_stops_it(front: Engine, server: Peer, path: str) -> None:
     began = time.monotonic()
     assert front.wait_idle()["at_worker"] == 0
     while _running(server):
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 120
         time.sleep(0.1)
 
 

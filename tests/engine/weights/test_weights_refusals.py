@@ -119,7 +119,7 @@ def _refused(source: Path, capsys: pytest.CaptureFixture[str], *facts: str) -> N
     models_dir = source.parent / "models"
     started = time.monotonic()
     assert _import(source, models_dir) == 1
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     said = capsys.readouterr().err
     assert all(fact in said for fact in (str(source), *facts)), said
     assert "Traceback" not in said and "numpy" not in said and "dtype" not in said

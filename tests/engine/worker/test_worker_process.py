@@ -107,7 +107,7 @@ class Front:
 
     def close(self):
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(120)
         self.process.stderr.close()
         self.connection.close()
         self.listener.close()
@@ -154,22 +154,22 @@ def test_a_conversation_over_the_socket(front, hybrid):
     assert data["settings"]["moe_slots"] == "not used here" and data["experts"]["misses"] == 3
     assert (data["checkpoints"] is not None) == hybrid
     f.send({"t": "shutdown", "drain_s": 5.0})
-    assert f.process.wait(10) == 0
+    assert f.process.wait(120) == 0
 
 
 def test_stats_cancel_and_signs_of_life_during_a_long_step(front):
-    f = front(layer_s=0.6)
+    f = front(layer_s=2.0)
     f.ready()
     f.send(Submit("slow", [1, 2, 3], 4).message())
     f.until("accepted")
     began = time.monotonic()
     assert f.stats()["running"] == 1
     f.until("progress", rid="slow")
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 7, "only after the step"
     f.send({"t": "cancel", "rid": "slow"})
     began = time.monotonic()
     assert f.until("done")[-1]["reason"] == "cancelled"
-    assert time.monotonic() - began < 2.4, "cancelling waited for a whole step"
+    assert time.monotonic() - began < 6, "cancelling waited for a whole step"
     assert f.stats(2)["running"] == 0
 
 
@@ -179,14 +179,14 @@ def test_shutdown_drains_and_then_drops(front):
     f.send(Submit("short", [1, 2, 3], 5).message())
     f.send({"t": "shutdown", "drain_s": 10.0})
     assert f.until("done")[-1]["reason"] == "length"
-    assert f.process.wait(10) == 0
+    assert f.process.wait(120) == 0
     g = front(layer_s=0.2)
     g.ready()
     g.send(Submit("long", [1, 2, 3], 1000).message())
     g.until("tokens")
     g.send({"t": "shutdown", "drain_s": 0.1})
     assert g.until("error")[-1]["code"].startswith("FT-E0503")
-    assert g.process.wait(10) == 0
+    assert g.process.wait(120) == 0
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_loading_failures_name_their_cause(front, how, code):
     f = front(how=how)
     failed = f.until("state", state="failed")[-1]
     assert failed["code"].startswith(code) and failed["message"] and failed["hint"]
-    assert f.process.wait(10) == 5
+    assert f.process.wait(120) == 5
 
 
 def test_what_does_not_fit_is_refused_before_loading(front):
     f = front(how="hang", flags=["--kv", "2000000000"])
     failed = f.until("state", state="failed")[-1]
     assert failed["code"].startswith("FT-E0512") and "short" in failed["message"]
-    assert f.process.wait(10) == 5
+    assert f.process.wait(120) == 5
 
 
 @pytest.mark.parametrize("how", ["ok", "hang"])
@@ -211,12 +211,12 @@ def test_the_worker_ends_with_its_front(front, how):
     f = front(how=how)
     f.until("state")
     f.connection.close()
-    assert f.process.wait(10) == 0
+    assert f.process.wait(120) == 0
 
 
 def test_another_protocol_version_is_refused(front):
     f = front(version=VERSION + 1)
-    assert f.process.wait(10) == 1
+    assert f.process.wait(120) == 1
     assert "version" in f.process.stderr.read()
 
 
@@ -257,7 +257,7 @@ def test_damage_found_after_a_move_ends_what_is_served(front):
     assert error["code"].startswith("FT-E0516") and "slot 7" in error["message"]
     failed = f.until("state", state="failed")[-1]
     assert failed["code"].startswith("FT-E0516") and failed["hint"]
-    assert f.process.wait(10) == 5
+    assert f.process.wait(120) == 5
 
 
 def test_killed_and_stopped_workers_are_seen(front):
@@ -268,4 +268,4 @@ def test_killed_and_stopped_workers_are_seen(front):
     f.process.send_signal(signal.SIGKILL)
     with pytest.raises((EOFError, ConnectionResetError)):
         f.until("done")
-    assert f.process.wait(10) == -signal.SIGKILL
+    assert f.process.wait(120) == -signal.SIGKILL

