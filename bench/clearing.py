@@ -121,6 +121,9 @@ def play(client: httpx.Client, folder: Path, turns: int, tool_s: float) -> Playe
                 history.append({"role": "tool", "tool_call_id": call["id"], "content": done.stdout})
             times["tool_end_s"] = time.time() - began
             made.times.append(times)
+            replay.note(
+                f"clearing: request {len(made.times)} of {turns}, first token after {times['first_s'] - times['asked_s']:.2f} s"
+            )
     finally:
         stop.set()
         watcher.join()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import demo
+import figures_agent
 import figures_data
 import figures_house
 import figures_session
@@ -38,6 +39,7 @@ CAPTION = re.compile(r"<!--caption:(?P<result>[\w-]+)-->.*?<!--/caption-->")
 DRAWN: dict[str, tuple[str, Callable[[], str]]] = {  # file: what it shows, how it is drawn
     "hero": ("Time to the first token of each turn", figures_session.draw_hero),
     "ahead": ("What is computed while a tool runs", figures_session.draw_ahead),
+    "turns": ("First tokens of published agents", figures_agent.draw_turns),
     "house": ("The house", figures_house.draw_house),
     "path": ("The path of a request", figures_house.draw_path),
     "prefix": ("Tokens computed in sessions with edited context", prefix_tables.draw),

@@ -45,10 +45,7 @@ def series(result: str, name: str, field: str = "series") -> list[dict[str, Any]
     return [dict(zip(found[f"{field}_columns"], step, strict=True)) for step in found[field]]
 
 
-def source(result: str, samples: str = "", note: str = "") -> str:
-    """Where a figure's numbers come from: file, machine, date, commit, samples."""
-    document = load(result)
-    machine = document["machine"]
-    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['memory_bytes'] / 2**30:.0f} GiB"
-    parts = [f"bench/results/{result}.json", document["date"], f"commit {document['commit']}", where, samples, note]
+def source(result: str, samples: str = "", note: str = "", of: list[Row] | None = None) -> str:
+    """Where the numbers of `of` (default: of all rows) come from: file, date, commit and machine of each run; samples."""
+    parts = [report.origin(load(result), of), samples, note]
     return " · ".join(part for part in parts if part)

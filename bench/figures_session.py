@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from figures_agent import bounds, first_tokens
 from figures_data import row, series, source
 from plot import Axes
-from svg import ACCENT, GRID, INK, OTHER, OURS, PALE, SOFT, TINT, WARM, Svg, caption_lines
+from svg import GRID, INK, OTHER, OURS, PALE, SOFT, WARM, Svg, caption_lines
 
 SCRIPTED = "assistant turns scripted, every token computed"
-LEGEND = 7  # pixels between a mark and its text
 
 
 def draw_hero() -> str:
@@ -26,35 +26,15 @@ def draw_hero() -> str:
     svg = Svg(860, 430 + 13 * len(caption_lines(caption, 860)), "Time to the first token of each turn")
     svg.text(20, 30, "Time to the first token, turn by turn, while the agent edits what it has sent", 16, bold=True)
     svg.text(20, 49, _story(ours, demand), 11.5, SOFT)
-    known = [s for s in [*peer, *(t["ttft_s"] for t in (*ours, *demand))] if s]
-    low = 10 ** math.floor(math.log10(min(known)))
-    axes = Axes(svg, 66, 96, 620, 280, (0.5, len(ours) + 0.5), (low, 1.6 * limit), log=True)
-    for number, turn in enumerate(ours, 1):
-        if turn["edited"]:
-            svg.rect(axes.x(number - 0.5), axes.top, axes.x(1) - axes.x(0), axes.height, TINT, radius=0)
-            svg.text(axes.x(number), axes.top - 6, "edit", 10, WARM, anchor="middle")
-    ticks = [10.0**power for power in range(round(math.log10(low)), math.floor(math.log10(1.6 * limit)) + 1)]
-    axes.grid_y(ticks, lambda s: f"{s:g} s")
-    axes.grid_x(range(1, len(ours) + 1), title="request of the session")
-    svg.line(axes.left, axes.y(limit), axes.left + axes.width, axes.y(limit), ACCENT, 1.6, dash="7 4")
-    svg.text(axes.left + axes.width + LEGEND, axes.y(limit) + 4, f"agent gives up: {limit:g} s", 11.5, ACCENT)
     lines = [
         ("ft, works ahead", [t["ttft_s"] for t in ours], OURS),
         ("ft, on demand only", [t["ttft_s"] for t in demand], PALE),
+        ("llama.cpp", peer, OTHER),
     ]
-    if any(peer):
-        lines.append(("llama.cpp", peer, OTHER))
-    labels = []
-    for label, seconds, color in lines:
-        points = axes.at([(n, s) for n, s in enumerate(seconds, 1) if s])
-        svg.curve(points, color, 2.2)
-        for x, y in points:
-            svg.dot(x, y, color, 3.2)
-        labels.append((points[-1][1], label, color))
-    last = -math.inf
-    for y, label, color in sorted(labels):
-        last = max(y, last + 16)
-        svg.text(axes.left + axes.width + LEGEND, last + 4, label, 11.5, color, bold=color == OURS)
+    span = bounds([s for _, seconds, _ in lines for s in seconds], limit)
+    axes = Axes(svg, 66, 96, 620, 280, (0.5, len(ours) + 0.5), span, log=True)
+    axes.grid_x(range(1, len(ours) + 1), title="request of the session")
+    first_tokens(axes, lines, [bool(t["edited"]) for t in ours], limit)
     svg.caption(caption, 436)
     return svg.render()
 
@@ -72,7 +52,7 @@ def draw_ahead() -> str:
     first, last = shown[0], shown[-1] + 1
     begin, end = times[first]["asked_s"], times[last]["replied_s"]
     caption = source("clearing", "one session", f"{SCRIPTED}; work ahead is seen by asking /v1/stats every 0.05 s")
-    height = 150 + 84 * (last - first + 1)
+    height = 112 + 84 * (last - first + 1)
     svg = Svg(860, height + 13 * len(caption_lines(caption, 860)), "What is computed while a tool runs")
     svg.text(20, 30, "While the tool runs, the next prompt is computed", 16, bold=True)
     svg.text(

@@ -109,7 +109,8 @@ def draw_memory(tier: str = "emulated") -> str:
     xs = (0.0, max(step["tokens"] for step in steps) / 1024)
     upper = Axes(svg, 62, 74, 620, 180, xs, (0, slabs))
     upper.grid_y([round(slabs * part / 4) for part in range(5)])
-    lower = Axes(svg, 62, 280, 620, 90, xs, (0, 1.1 * max(step["tokens_per_s"] for step in steps)))
+    rates = [(step["tokens"] / 1024, step["tokens_per_s"]) for step in steps if step["tokens_per_s"]]
+    lower = Axes(svg, 62, 280, 620, 90, xs, (0, 1.1 * max(rate for _, rate in rates)))
     lower.grid_y([0, round(lower.ys[1] / 2, -1), round(lower.ys[1], -1)])
     lower.grid_x([n for n in range(0, 129, 8) if n <= xs[1]], "{:g}k".format, title="tokens of the session")
     for field, label, color in (("experts_slabs", "slabs of experts", OURS), ("kv_slabs", "slabs of KV", WARM)):
@@ -119,7 +120,7 @@ def draw_memory(tier: str = "emulated") -> str:
     static = upper.y(kept["static_kv_slabs"])
     svg.line(62, static, 682, static, OTHER, 1.4, dash="6 4")
     svg.text(692, static + (18 if abs(static - points[-1][1]) < 14 else 4), "KV of the static split", 11.5, SOFT)
-    points = lower.at([(step["tokens"] / 1024, step["tokens_per_s"]) for step in steps])
+    points = lower.at(rates)
     svg.curve(points, INK, 1.8)
     svg.text(692, points[-1][1] + 4, "tokens/s, by turn", 12, INK)
     svg.caption(caption, 426)

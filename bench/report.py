@@ -81,14 +81,20 @@ def load(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text())  # type: ignore[no-any-return]
 
 
+def origin(document: dict[str, Any], rows: list[dict[str, Any]] | None = None) -> str:
+    """File, and date, commit and machine of each run that `rows` (default: all) are of."""
+    found: dict[str, None] = {}
+    for row in document["rows"] if rows is None else rows:
+        run = row.get("run", document)
+        m = run["machine"]
+        where = f"{m['cpu']}, {m['cores']} cores, {m['isa']}, {m['memory_bytes'] / 2**30:.0f} GiB"
+        found[f"{run['date']} · commit {run['commit']} · {where}"] = None
+    return f"bench/results/{document['name']}.json · {'; '.join(found)}"
+
+
 def caption(document: dict[str, Any]) -> str:
-    """One line: file, date, machine, commit, samples, what was scripted or emulated."""
-    m = document["machine"]
+    """One line: where it comes from, samples, what was scripted or emulated."""
     samples = max((row.get("samples") or 1) for row in document["rows"])
     notes = ["assistant turns scripted, every token computed"] if document["scripted"] else []
     notes.append("emulated" if document["emulated"] else "nothing emulated")
-    return (
-        f"bench/results/{document['name']}.json · {document['date']} · {m['cpu']}, {m['cores']} cores, {m['isa']},"
-        f" {m['memory_bytes'] / 2**30:.0f} GiB · commit {document['commit']}"
-        f" · n = {samples} · {', '.join(notes)}"
-    )
+    return f"{origin(document)} · n = {samples} · {', '.join(notes)}"

@@ -96,6 +96,34 @@ def workloads() -> str:
     return _markdown(heads, lines)
 
 
+def ceilings() -> str:
+    """For each decode row: how fast memory was in its rounds, and what an engine that does nothing but read would have."""
+    rows = {entry["name"]: entry for entry in kept() if entry["value"] is not None}
+    lines = []
+    for name, row in rows.items():
+        bound = rows.get(f"{name}.bound")
+        if re.fullmatch(r"decode\.[ab]\.\w+", name) and bound is not None and row["baseline"]:
+            speed = bound["bytes_per_token"] * bound["baseline"] / 1e9
+            reads = bound["baseline"] / row["baseline"]
+            lines.append(
+                [
+                    f"`{name}`",
+                    f"{bound['bytes_per_token'] / 1e6:,.0f} MB",
+                    f"{speed:.0f} GB/s",
+                    f"{reads:.2f}",
+                    f"{row['ratio']:.2f}",
+                ]
+            )
+    heads = [
+        "row",
+        "read for a token",
+        "memory in its rounds",
+        "only reading, against llama.cpp",
+        "ft against llama.cpp",
+    ]
+    return _markdown(heads, lines)
+
+
 def long_sessions() -> str:
     """What `make agents` counted in long sessions of published agents."""
     path = bench_report.RESULTS / "agents.json"
@@ -132,6 +160,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
     "shares": shares,
     "workloads": workloads,
+    "ceilings": ceilings,
     "long_sessions": long_sessions,
     "runs": captions,
 }

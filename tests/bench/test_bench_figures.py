@@ -31,7 +31,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def put(folder: Path, name: str, row: dict[str, Any]) -> None:
     machine = {"cpu": "a processor", "cores": 2, "isa": "AVX2", "memory_bytes": 1 << 34}
-    document = {"date": "2026-01-01", "commit": "0123456789", "machine": machine, "rows": [row]}
+    document = {"name": name, "date": "2026-01-01", "commit": "0123456789", "machine": machine, "rows": [row]}
     (folder / f"{name}.json").write_text(json.dumps(document))
 
 
