@@ -18,7 +18,7 @@ LAUNCH = read_launch(Path(__file__).parent)
 PROVIDER = "ft"
 EXTENSION = Path(__file__).parent / "extension" / "edit_hints.mjs"
 CHOOSING = ("--session", "--continue", "-c", "--resume", "-r", "--fork", "--no-session")
-MODEL_SETTINGS = ("defaultProvider", "defaultModel", "enabledModels")
+OVERRIDDEN = ("defaultProvider", "defaultModel", "enabledModels", "sessionDir")
 PATH_SETTINGS: Sequence[str] = LAUNCH.raw["path_settings"]
 COPIED: Sequence[str] = LAUNCH.raw["copied"]
 
@@ -107,8 +107,8 @@ def _settings(context: LaunchContext) -> tuple[dict[str, Any], list[Warning_]]:
     path = folder / "settings.json"
     text = context.files.get(str(path), "{}")
     settings = private.settings(context, parse_object(path, text), LAUNCH.raw["private_settings"])
-    warnings = [*_chosen_model(context, path), *_chosen_model(context, context.cwd / ".pi" / "settings.json")]
-    for key in MODEL_SETTINGS:
+    warnings = [*_overridden(context, path), *_overridden(context, context.cwd / ".pi" / "settings.json")]
+    for key in OVERRIDDEN:
         settings.pop(key, None)
     fetched = [package for package in settings.pop("packages", []) if package]
     if fetched:
@@ -134,8 +134,8 @@ def _settings(context: LaunchContext) -> tuple[dict[str, Any], list[Warning_]]:
     return settings, warnings
 
 
-def _chosen_model(context: LaunchContext, path: Path) -> list[Warning_]:
-    """Settings that choose a model, which the arguments of this launch stand above."""
+def _overridden(context: LaunchContext, path: Path) -> list[Warning_]:
+    """Settings that choose a model or a place of conversations, which the arguments of this launch stand above."""
     text = context.files.get(str(path), "{}")
     settings = parse_object(path, text)
     return [
@@ -143,7 +143,7 @@ def _chosen_model(context: LaunchContext, path: Path) -> list[Warning_]:
             "FT-W0110 setting-overridden",
             f"{place(path, text, key, context.home)} sets {key}; it has no effect in this launch.",
         )
-        for key in MODEL_SETTINGS
+        for key in OVERRIDDEN
         if settings.get(key)
     ]
 

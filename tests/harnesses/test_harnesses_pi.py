@@ -43,6 +43,7 @@ def test_settings_come_along_without_what_reaches_elsewhere(make_context: MakeCo
     user = {
         "theme": "light",
         "defaultProvider": "anthropic",
+        "sessionDir": "~/elsewhere",
         "packages": ["npm:foo", "git:bar"],
         "skills": ["mine", "/abs", "!mine/old"],
         "retry": {"maxRetries": 1, "provider": {"maxRetries": 0}},
@@ -58,7 +59,9 @@ def test_settings_come_along_without_what_reaches_elsewhere(make_context: MakeCo
     assert settings["skills"] == [str(folder / "mine"), "/abs", f"!{folder / 'mine/old'}", str(folder / "skills")]
     assert settings["retry"] == {"maxRetries": 1, "provider": {"maxRetries": 0, "timeoutMs": 3_600_000}}
     assert planned(injection)["AGENTS.md"] == "be brief"
-    assert [w.code for w in injection.warnings] == ["FT-W0110 setting-overridden", "FT-W0113 packages-not-loaded"]
+    assert "sessionDir" not in settings
+    overridden = ["FT-W0110 setting-overridden"] * 2
+    assert [w.code for w in injection.warnings] == [*overridden, "FT-W0113 packages-not-loaded"]
 
 
 def test_pi_has_no_reason_to_write_its_settings(make_context: MakeContext) -> None:
