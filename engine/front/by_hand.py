@@ -15,19 +15,20 @@ from typing import Any
 SIZES = ("moe_slots", "kv_tokens")
 FIELDS = (*SIZES, "preset", "auto")
 FILE = "by-hand.json"
+SHAPING = ("model", "kv", "preset", "kv-dtype", "moe-backend", "moe-slots", "device", "host-memory", "device-memory")
 _LOG = logging.getLogger("engine.front")
 
 
 class ByHand:
     """The `apply` messages that, sent in this order, set what is set now: a preset or `auto` at most, which replace what was
-    before, then sizes. With a `folder` they are in its FILE too, from which an engine whose worker has the same `arguments`
-    begins; one that was started with others begins with what those say."""
+    before, then sizes. With a `folder` they are in its FILE too, from which an engine whose worker has the same SHAPING ones
+    among its `arguments` begins; one that was started with others begins with what those say."""
 
     def __init__(self, folder: Path | None = None, arguments: Sequence[str] = ()) -> None:
         self._whole: dict[str, Any] | None = None
         self._sizes: dict[str, Any] = {}
         self._path = None if folder is None else folder / FILE
-        self._for = hashlib.blake2b("\0".join(arguments).encode(), digest_size=16).hexdigest()
+        self._for = hashlib.blake2b("\0".join(_shaping(arguments)).encode(), digest_size=16).hexdigest()
         if self._path is not None:
             self._read(self._path)
 
@@ -81,6 +82,12 @@ class ByHand:
             new.replace(self._path)
         except OSError as failure:
             _LOG.warning("what was set by hand is not kept for the next engine: %s", failure)
+
+
+def _shaping(arguments: Sequence[str]) -> list[str]:
+    """Those that say what has how much memory. Others may differ from start to start, as what a disk has left does."""
+    pairs = zip(arguments[::2], arguments[1::2], strict=False)
+    return [text for flag, value in pairs if flag.removeprefix("--") in SHAPING for text in (flag, value)]
 
 
 def words(order: Mapping[str, Any]) -> str:

@@ -42,6 +42,15 @@ def test_an_engine_started_otherwise_begins_as_it_was_told(tmp_path: Path) -> No
     assert ByHand(tmp_path, ARGUMENTS).orders() != []
 
 
+def test_what_differs_from_start_to_start_is_no_other_way(tmp_path: Path) -> None:
+    """How much of a disk may be used is a share of what is free, and how many requests run comes from measurements."""
+    ByHand(tmp_path, [*ARGUMENTS, "--hibernate-bytes", "100", "--max-running-requests", "4"]).keep(
+        asked(kv_tokens=4096)
+    )
+    orders = ByHand(tmp_path, [*ARGUMENTS, "--hibernate-bytes", "99", "--max-running-requests", "3"]).orders()
+    assert orders and orders[0]["kv_tokens"] == 4096
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"for": 1}', "null"])
 def test_a_damaged_file_is_no_order(tmp_path: Path, text: str) -> None:
     kept = ByHand(tmp_path, ARGUMENTS)
