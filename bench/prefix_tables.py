@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import report
+import figures_data
 from svg import ACCENT, GRID, OTHER, OURS, SOFT, Svg
 
 SCENARIOS = {
@@ -28,12 +28,12 @@ PALE = "#63b3c1"
 
 
 def kept() -> dict[str, Any]:
-    return {row["name"].removeprefix("prefix."): row["value"] for row in report.load("prefix")["rows"]}
+    return {row["name"].removeprefix("prefix."): row["value"] for row in figures_data.load("prefix")["rows"]}
 
 
 def caption() -> str:
     """What the counts rest on. They are exact, so they name no machine."""
-    kept = report.load("prefix")
+    kept = figures_data.load("prefix")
     return f"bench/results/prefix.json · {kept['date']} · commit {kept['commit']} · token counts, exact on any machine"
 
 
