@@ -113,15 +113,26 @@ class Rig:
     def place(self, path: str) -> Path:
         return self.project / path.removeprefix("project/") if path.startswith("project/") else self.home / path
 
-    def run(self, *commands: list[str], timeout_s: float) -> dict[str, Any]:
-        """Runs commands in the namespace and gives inside.py's report."""
+    def run(
+        self, *commands: list[str], timeout_s: float, at_once: int = 1, after: Sequence[list[str]] = ()
+    ) -> dict[str, Any]:
+        """Runs commands in the namespace, one by one or so many at once, and `after` them others; gives inside.py's report."""
         report, spec_path = self.folder / "report.json", self.folder / "spec.json"
-        spec = {"cwd": str(self.project), "env": self.env, "report": str(report), "secrets": self.secrets}
-        spec["commands"] = [{"argv": command, "timeout_s": timeout_s} for command in commands]
+        spec = {
+            "cwd": str(self.project),
+            "env": self.env,
+            "report": str(report),
+            "secrets": self.secrets,
+            "at_once": at_once,
+        }
+        for name, these in (("commands", commands), ("after", after)):
+            spec[name] = [{"argv": command, "timeout_s": timeout_s} for command in these]
         spec_path.write_text(json.dumps(spec))
         user = ("-r",) if os.geteuid() != 0 else ()
         inside = [*NAMESPACE, *user, sys.executable, str(HERE / "inside.py"), str(spec_path)]
-        done = subprocess.run(inside, capture_output=True, text=True, timeout=timeout_s * len(commands) + 30)
+        done = subprocess.run(
+            inside, capture_output=True, text=True, timeout=timeout_s * (len(commands) + len(after)) + 90
+        )
         assert done.returncode == 0, f"the namespace could not be set up: {done.stderr}"
         found: dict[str, Any] = json.loads(report.read_text())
         return found

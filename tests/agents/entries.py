@@ -8,7 +8,7 @@ from typing import Any
 
 PROMPT = "Say it."
 ANSWER = "Answered here, on this machine."
-WAIT_S = 150
+WAIT_S = 240
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
     unshare -n -p --fork --kill-child --mount-proc python inside.py SPEC.json
 
-SPEC: {"cwd", "env", "report", "hosts": bool, "commands": [{"argv", "timeout_s"}]}. The report holds one result per
-command, the names that were looked up (a resolver of our own answers all of them with "no such name") and how many
+SPEC: {"cwd", "env", "report", "commands": [{"argv", "timeout_s"}], "at_once", "after": [{"argv", "timeout_s"}]}. So many of
+the commands run at once, those of `after` one by one when all have ended. The report holds one result per command, the names that were looked up (a resolver of our own answers all of them with "no such name") and how many
 packets found no route. As the first process of its namespace this one takes every process left over with it.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,12 @@ def main() -> None:
     names = _start_resolver(report_path.parent / "resolv.conf")
     seen, caught_up = _watch_for([secret.encode() for secret in spec.get("secrets", [])])
     before = _no_routes()
-    results = [_run(command, spec) for command in spec["commands"]]
+    folder = report_path.parent / "out"
+    folder.mkdir(exist_ok=True)
+    numbers = itertools.count()
+    with ThreadPoolExecutor(spec.get("at_once", 1)) as pool:
+        results = list(pool.map(lambda command: _run(command, spec, folder / str(next(numbers))), spec["commands"]))
+    results += [_run(command, spec, folder / str(next(numbers))) for command in spec.get("after", [])]
     _await_watcher(caught_up)
     report = {
         "results": results,
@@ -45,10 +52,9 @@ def main() -> None:
     report_path.write_text(json.dumps(report))
 
 
-def _run(command: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+def _run(command: dict[str, Any], spec: dict[str, Any], output: Path) -> dict[str, Any]:
     """Output goes to files: a background process that outlives the command must not keep us waiting on a pipe."""
-    folder = Path(spec["report"]).parent
-    out, err = folder / "stdout", folder / "stderr"
+    out, err = output.with_suffix(".out"), output.with_suffix(".err")
     start = time.monotonic()
     with out.open("wb") as out_file, err.open("wb") as err_file:
         child = subprocess.Popen(

@@ -18,7 +18,7 @@ from tests.agents.said import joined, known, notes
 
 pytestmark = pytest.mark.agents
 
-LONG_S = {"openclaw": 280}
+LONG_S = {"openclaw": 600}  # of which 15 s are its own on an idle core; a busy machine has little to give
 FAST = ("claude", "codex", "opencode")
 SCRIPT = {"turns": [{"blocks": [{"text": ANSWER}]}] * 4, "side": "A title"}
 WAYS = [pytest.param(agent, name, id=f"{agent}-{name}") for agent, ways in ENTRIES.items() for name in ways]
@@ -34,7 +34,7 @@ def some(agents: Any, *fast: str) -> list[Any]:
     return [pytest.param(agent, marks=() if agent in fast else pytest.mark.slow) for agent in agents]
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize("agent", some(CHANNELS, *FAST))
 def test_nothing_goes_elsewhere(rig: Any, agent: str) -> None:
     """All that a home, a project and a shell can hold against it, at once; and the agent's own commands see no key."""
@@ -59,7 +59,7 @@ def test_every_channel_is_tried_or_cannot_be() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("agent", "name"), WAYS)
 def test_each_channel_alone(rig: Any, new_rig: Any, agent: str, name: str) -> None:
     """One of them may hide another: each has a home, a project and a shell of its own here, before the same engine."""
@@ -80,11 +80,11 @@ def test_each_channel_alone(rig: Any, new_rig: Any, agent: str, name: str) -> No
         launch = [str(rig.ft), "launch", agent, "-m", "tiny-hybrid", "--script", str(script), "--", *way.args]
         commands.append(through(place, way, ["env", "-i", "-C", str(place.project), *pairs, *launch]))
     rig.secrets = next(iter(places.values())).secrets
-    ask = [str(BIN / "ft"), "ctl", "requests", "--json", "-n", "200"]
+    after = [[str(BIN / "ft"), "ctl", "requests", "--json", "-n", "200"], [str(BIN / "ft"), "engine", "stop"]]
     with contextlib.ExitStack() as stack:
         for place in places.values():
             stack.enter_context(notes(place, agent, way))
-        seen = rig.run(*commands, ask, [str(BIN / "ft"), "engine", "stop"], timeout_s=LONG_S.get(agent, 180))
+        seen = rig.run(*commands, at_once=2, after=after, timeout_s=LONG_S.get(agent, 180))
     *launches, listed, _ = seen["results"]
     for channel, launched in zip(places, launches, strict=True):
         answered = ANSWER.split(",")[0] in joined(launched["stdout"])
