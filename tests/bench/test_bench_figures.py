@@ -20,6 +20,7 @@ import figures_house  # noqa: E402
 import raster  # noqa: E402
 import report  # noqa: E402
 import svg  # noqa: E402
+import tables  # noqa: E402
 
 
 @pytest.fixture
@@ -159,3 +160,41 @@ def test_rows_hold_every_turn_and_compare_the_edited_ones() -> None:
         dict(zip(clearing.TURN_COLUMNS, turn, strict=True))["edited"] for turn in rows["clearing.ttft"]["series"]
     ] == [0, 1]
     assert len(rows["clearing.timeline"]["series"]) == 2
+
+
+def test_work_that_was_not_measured_says_what_measures_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"name": "agent.w2.wall", "value": 33.0, "baseline": 52.0, "ratio": 0.63, "model": "m"}
+    decode = {"name": "agent.w2.decode", "value": 45.8, "baseline": None, "ratio": None, "model": "m"}
+    monkeypatch.setattr(tables, "kept", lambda: [row, decode])
+    lines = tables.workloads().splitlines()[2:]
+    assert len(lines) == 4
+    assert "python bench/keep.py agent --workload w3" in lines[2] and "claude" in lines[2]
+    assert "| m | - | - s, - s | - s | - | 45.8 | - | 33.0 s | 52.0 s |" in lines[1]
+
+
+def test_what_only_reading_would_give_is_the_bound_beside_the_other_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"name": "decode.a.bf16", "value": 20.0, "baseline": 16.0, "ratio": 1.25}
+    bound = {"name": "decode.a.bf16.bound", "value": 20.0, "baseline": 24.0, "bytes_per_token": 1e9}
+    monkeypatch.setattr(tables, "kept", lambda: [found, bound])
+    assert tables.ceilings().splitlines()[2:] == ["| `decode.a.bf16` | 1,000 MB | 24 GB/s | 1.50 | 1.25 |"]
+
+
+def test_a_caption_names_every_run_of_a_result_that_was_kept_in_parts() -> None:
+    machine = {"cpu": "a", "cores": 2, "isa": "AVX2", "memory_bytes": 1 << 34}
+    run = {"date": "2026-01-01", "commit": "aaaa", "machine": machine}
+    rows = [{"name": "x"}, {"name": "y", "run": run}]
+    told = report.origin({"name": "agent", "date": "2026-02-02", "commit": "bbbb", "machine": machine, "rows": rows})
+    assert told.startswith("bench/results/agent.json · 2026-02-02 · commit bbbb · a, 2 cores")
+    assert "; 2026-01-01 · commit aaaa · a, 2 cores" in told
+
+
+def test_turns_of_an_agent_are_drawn_with_their_limit_and_edits(results: Path) -> None:
+    columns = ["prompt_tokens", "ttft_s", "peer_s", "watchdog_s", "edit"]
+    turns = [[1000, 2.0, 3.0, 300.0, ""], [1500, 0.2, 4.0, 300.0, "clear"]]
+    more = {"value": 2, "model": "m", "agent": "pi", "series_columns": columns, "series": turns}
+    put(results, "agent", {"name": "agent.w2.turns", **more})
+    picture, lacking = figures.drawn("turns")
+    assert lacking is None
+    told = words(picture)
+    assert {"agent gives up: 300 s", "edit", "ft", "llama.cpp"} <= set(told)
+    assert picture.count("<circle") == 4
