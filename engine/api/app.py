@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from engine.api import (
@@ -98,6 +98,7 @@ def make_app(front: Front) -> FastAPI:
             app.add_route(prefix + path, handler, methods=list(methods))
     app.add_exception_handler(FtError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(ClientDisconnect, _on_hang_up)
     app.add_exception_handler(Exception, _on_bug)
     app.add_middleware(Gate, sessions=front.sessions, door=Door(front))
     return app
@@ -118,6 +119,11 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     answer = errors.response(failure, errors.dialect_of(request.url.path))
     answer.headers.update({"allow": allowed} if allowed else {})
     return answer
+
+
+async def _on_hang_up(request: Request, error: Exception) -> Response:
+    """The client left while it sent its request. Nobody reads this."""
+    return Response(status_code=400)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

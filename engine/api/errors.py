@@ -28,6 +28,12 @@ class TooLarge(FtError):
     code = "FT-E0415 body-too-large"
 
 
+class TooSlow(FtError):
+    """A body that does not arrive."""
+
+    code = "FT-E0408 body-too-slow"
+
+
 class WrongMethod(FtError):
     """A known address, asked with a method it does not take."""
 
@@ -48,6 +54,7 @@ class Slow(FtError):
 
 _STATUS: tuple[tuple[type[FtError], int], ...] = (
     (TooLarge, 413),
+    (TooSlow, 408),
     (WrongMethod, 405),
     (Forbidden, 403),
     (BadRequest, 400),
@@ -64,6 +71,7 @@ _ANTHROPIC_TYPES = {
     403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "invalid_request_error",
     413: "request_too_large",
     429: "rate_limit_error",
     529: "overloaded_error",
@@ -74,6 +82,7 @@ _OPENAI_TYPES = {
     403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "invalid_request_error",
     413: "invalid_request_error",
     429: "rate_limit_exceeded",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -12,10 +13,11 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from engine.api.errors import TooLarge
+from engine.api.errors import TooLarge, TooSlow
 from engine.errors import BadRequest
 
 MAX_BODY_BYTES = 64 << 20
+BODY_S = 120.0  # for all of it to arrive
 _NUMBER_LIMIT = 1 << 63  # what a frame to the worker can carry
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 T = TypeVar("T")
@@ -32,18 +34,27 @@ _NAMES = {
 async def read_json(request: Request) -> dict[str, Any]:
     """The request's JSON object, gzip and deflate undone. Raises BadRequest or TooLarge."""
     _require_small(request.headers.get("content-length", ""))
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > MAX_BODY_BYTES:
-            raise _too_large()
+    raw = await _whole(request)
     try:
-        body = await run_in_threadpool(_parse, bytes(raw), request.headers.get("content-encoding", ""))
+        body = await run_in_threadpool(_parse, raw, request.headers.get("content-encoding", ""))
     except (ValueError, RecursionError):
         raise BadRequest("The body is not valid JSON.", "Send a JSON object.") from None
     if not isinstance(body, dict):
         raise BadRequest("The body is not a JSON object.", "Send a JSON object.")
     return body
+
+
+async def _whole(request: Request) -> bytes:
+    raw = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                raw += chunk
+                if len(raw) > MAX_BODY_BYTES:
+                    raise _too_large()
+    except TimeoutError:
+        raise TooSlow(f"The body was not there after {BODY_S:.0f} s.", "Send the request again.") from None
+    return bytes(raw)
 
 
 def _require_small(declared: str) -> None:

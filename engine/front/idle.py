@@ -56,7 +56,11 @@ class Idle:
 
 def any_held(folder: Path) -> bool:
     """Whether a process holds the lock of a file there. One that was left by a dead process does not count."""
-    for path in folder.glob("s-*.json"):
+    try:
+        files = list(folder.glob("s-*.json"))
+    except (OSError, ValueError):  # no such name can be
+        return False
+    for path in files:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:

@@ -22,6 +22,7 @@ from engine.front.forecast import Forecast
 from engine.front.heads import Heads
 from engine.front.metrics import Metrics
 from engine.front.orphan import process_start
+from engine.front.patience import PatientProtocol, allow_many_connections
 from engine.front.recorder import Recorder
 from engine.front.records import EventBus, Records
 from engine.front.runtime import RuntimeDir, listen
@@ -114,6 +115,7 @@ def run(front: Front, settings: Settings, runtime: RuntimeDir, sock: socket.sock
             "version": VERSION,
         }
     )
+    allow_many_connections()
     return asyncio.run(_serve(front, runtime, sock))
 
 
@@ -154,7 +156,7 @@ async def _serve(front: Front, runtime: RuntimeDir, sock: socket.socket) -> int:
     config = uvicorn.Config(
         make_app(front),
         loop="asyncio",
-        http="h11",
+        http=PatientProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
