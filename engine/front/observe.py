@@ -179,7 +179,8 @@ class Observer:
         # The reply goes with it where the client gives it back in other words than those it got.
         moved = [g for g in gone if g[0] == carrier and g[1] - g[0] <= 2 and old[carrier].role == "user"]
         moved = [g for g in moved if g[1] == carrier + 1 or (new[g[2] : g[3]][:1] and new[g[2]].role == "assistant")]
-        if moved and (before.reply or new[moved[0][2]].role == "assistant"):
+        followed = moved and any(message.role == "assistant" for message in new[moved[0][2] : moved[0][2] + 1])
+        if moved and (before.reply or followed):
             evidence.counts["move_tail"] += 1
             evidence.carried.append(text_of(old[carrier].blocks[0])[:200])
             gone = [g for g in gone if g not in moved]

@@ -244,3 +244,13 @@ def test_what_is_kept_for_a_draft_serves_a_recorded_session_as_well(name):
     nothing = run_trace(requests, None, True, Machine(), anticipate=True)
     drafted = run_trace(requests, found["declaration"], True, Machine(), anticipate=True)
     assert sum(s.critical for s in drafted.served) <= 1.005 * sum(s.critical for s in nothing.served)
+
+
+def test_a_request_that_ends_earlier_than_the_one_before_it_is_taken_in() -> None:
+    """Nothing stands where the last user message stood, and no reply came that could tell."""
+    observer = Observer()
+    told = [said("system", "s"), said("user", "one " * 20), said("assistant", "two " * 20), said("user", "three " * 20)]
+    for messages in (told, told[:3], told[:2], told):
+        conversation = Conversation(tuple(messages), tools=(BASH,))
+        observer.asked(conversation, size(conversation), WINDOW, "chat", {})
+    assert observer.evidence.compared == 3
