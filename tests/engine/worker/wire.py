@@ -1,5 +1,6 @@
 """The worker as the front starts it, and the front's end of its socket."""
 
+import select
 import socket
 import subprocess
 import sys
@@ -26,6 +27,10 @@ class Wire:
 
     def send(self, message):
         self.connection.sendall(encode(message))
+
+    def comes(self, seconds):
+        """True as soon as there is something to take, False after so long."""
+        return bool(self.queue) or bool(select.select([self.connection], [], [], seconds)[0])
 
     def until(self, accept):
         seen = []
