@@ -69,8 +69,9 @@ def is_there(program: str, session_id: str, env: Mapping[str, str]) -> bool:
 
 
 def attach(program: str, session_id: str) -> NoReturn:
-    """Becomes tmux."""
-    os.execv(program, [program, "attach-session", "-t", f"={name_of(session_id)}"])  # noqa: S606 - no shell
+    """Becomes tmux. Within a tmux its client is switched there: it shows no tmux in itself."""
+    verb = "switch-client" if os.environ.get("TMUX") else "attach-session"
+    os.execv(program, [program, verb, "-t", f"={name_of(session_id)}"])  # noqa: S606 - no shell
 
 
 def _inside(file: Path) -> NoReturn:

@@ -61,6 +61,21 @@ def fetch_session(client: EngineClient, session_id: str) -> dict[str, Any] | Non
     return answer if isinstance(answer, dict) else None
 
 
+def fetch_energy(client: EngineClient) -> float | None:
+    """Joules that the engine's machine has used since the engine was started; None where no meter can be read."""
+    try:
+        answer = client.get("/v1/engine/power", timeout_s=3.0)
+    except FtError:
+        return None
+    joules = answer.get("energy_j") if isinstance(answer, dict) else None
+    return float(joules) if isinstance(joules, int | float) else None
+
+
+def used(before: float | None, after: float | None) -> float | None:
+    """Between two of `fetch_energy`; None too where another engine was started in between."""
+    return None if before is None or after is None or after < before else round(after - before, 1)
+
+
 def _sum(records: list[dict[str, Any]], key: str) -> int | None:
     """None when no record knows: unknown is never 0."""
     values = [record[key] for record in records if isinstance(record.get(key), int | float)]
@@ -100,7 +115,7 @@ def egress_line(report: Report | None) -> str:
 
 
 def render(summary: dict[str, Any] | None, name: str, session_id: str, price: float | None = None) -> str:
-    """Two lines for stderr after the agent has ended, three with a price."""
+    """Two lines for stderr after the agent has ended, one more with a price, and with energy."""
     if summary is None:
         return f"ft: session {name} ({session_id}) ended; the engine gave no figures"
     mark = " (scripted replay)" if summary["scripted"] else ""
@@ -112,9 +127,11 @@ def render(summary: dict[str, Any] | None, name: str, session_id: str, price: fl
         else ""
     )
     served = summary["requests"]
+    joules = summary.get("energy_j")
+    energy = "" if joules is None else f"ft: energy of the machine meanwhile: {joules / 1000:,.1f} kJ\n"
     saved = "" if price is None else f"ft: the same tokens at your reference price: {price:,.2f}\n"
     return (
         f"ft: session {name} ({session_id}) ended{mark}: prompt {_number(prompt)} tokens, cached {_number(cached)}{share}, "
         f"output {_number(summary['output_tokens'])}{ttft}\n"
-        f"{saved}ft: {served} {'request' if served == 1 else 'requests'} served here"
+        f"{saved}{energy}ft: {served} {'request' if served == 1 else 'requests'} served here"
     )
