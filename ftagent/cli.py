@@ -21,7 +21,7 @@ Runs a coding agent on this machine's own hardware.
   ft launch claude             start the engine if needed, and the agent on it
   ft resume                    go on where an agent of this project was left
   ft run "a question"          ask the model without an agent
-  ft                           the dashboard, on a terminal; everywhere: ft top
+  ft                           on a terminal: the guide of an empty machine, later the dashboard
 
 """
 
@@ -117,8 +117,8 @@ def _dispatch(arguments: list[str]) -> int:
                 raise UsageError("--color is auto, always or never.", "ft --help")
         else:
             raise UsageError(f"Unknown option {flag}.", "ft --help")
-    if not arguments and sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
-        arguments = ["top"]  # a person at a terminal who says nothing wants to see
+    if not arguments and sys.stdin.isatty() and sys.stdout.isatty():
+        arguments = _opening(no_input)
     if not arguments:
         print(help_text(everything=False), end="", file=sys.stderr)
         return 2
@@ -135,6 +135,17 @@ def _dispatch(arguments: list[str]) -> int:
     from ftagent.commandline.runner import Globals, run_command
 
     return run_command(name, rest, Globals(debug, colour, no_input))
+
+
+def _opening(no_input: bool) -> list[str]:
+    """What a person at a terminal who says nothing gets: the guide where nothing is set up, else the dashboard."""
+    from ftagent.first_run.kept import wanted
+    from ftagent.paths import find_paths
+
+    asked = not no_input and not os.environ.get("CI") and sys.stderr.isatty()
+    if asked and wanted(find_paths(os.environ), os.environ):
+        return ["guide"]
+    return ["top"] if os.environ.get("TERM", "") not in ("", "dumb") else []
 
 
 def _report(error: FtError, arguments: list[str]) -> None:

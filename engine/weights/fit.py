@@ -16,8 +16,10 @@ from engine.memory.geometry import Geometry
 from engine.memory.hardware import Hardware, read_hardware
 from engine.memory.plan import Plan, Settings, size_text
 from engine.memory.planner import plan
+from engine.weights import obtain
 from engine.weights.catalogue import KnownModel, known_models
-from engine.weights.show import print_json
+from engine.weights.making import pulled_name
+from engine.weights.show import file_size_text, print_json
 
 if TYPE_CHECKING:
     from engine.weights.machine import Speeds
@@ -56,10 +58,18 @@ class Fit:
     def command(self) -> str:
         return f"ft models pull {self.name}:{self.format}"
 
+    @property
+    def pulled_name(self) -> str:
+        """What `command` makes."""
+        return pulled_name(self.name, self.format)
+
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", type=parse_bytes, metavar="BYTES", help="as if so much were free, such as 16g")
     parser.add_argument("--all", action="store_true", help="every format of every model, not only the best that fits")
+    parser.add_argument(
+        "--costs", action="store_true", help="also ask the hub what getting each that serves would cost"
+    )
     parser.add_argument("--profiles-dir", type=Path, metavar="DIR", help="bandwidths that ft bench bw has kept")
 
 
@@ -73,6 +83,7 @@ def command(args: argparse.Namespace) -> None:
     speeds = measure(args.profiles_dir)
     rows = rank(hardware, speeds)
     shown = rows if args.all else best_of_each(rows)
+    asked = obtain.costs(shown, args.models_dir) if args.costs else [None] * len(shown)
     if args.json:
         print_json(
             {
@@ -81,11 +92,20 @@ def command(args: argparse.Namespace) -> None:
                 "limited_by": hardware.limited_by,
                 "speeds": speeds.to_json(),
                 "prompt_tokens": PROMPT_TOKENS,
-                "models": [{**asdict(row), "command": row.command} for row in shown],
+                "models": [
+                    {
+                        **asdict(row),
+                        "command": row.command,
+                        "pulled_name": row.pulled_name,
+                        **({"cost": cost and cost.to_json()} if args.costs else {}),
+                    }
+                    for row, cost in zip(shown, asked, strict=True)
+                ],
+                **({"builtin": obtain.builtin(args.models_dir)} if args.costs else {}),
             }
         )
         return
-    _print(shown, hardware, speeds)
+    _print(shown, hardware, speeds, asked)
 
 
 def rank(hardware: Hardware, speeds: Speeds, models: Sequence[KnownModel] | None = None) -> list[Fit]:
@@ -188,7 +208,7 @@ def _from_disk(made: Plan, geometry: Geometry, hardware: Hardware) -> str:
     return ""
 
 
-def _print(rows: Sequence[Fit], hardware: Hardware, speeds: Speeds) -> None:
+def _print(rows: Sequence[Fit], hardware: Hardware, speeds: Speeds, costs: Sequence[obtain.Cost | None]) -> None:
     print(f"{'model':20} {'experts':8} {'weights':>9} {'window':>8} {'tokens/s':>9} {'first prompt':>13}")
     for row in rows:
         if row.serves:
@@ -199,6 +219,10 @@ def _print(rows: Sequence[Fit], hardware: Hardware, speeds: Speeds) -> None:
     for row in rows:
         if not row.serves:
             print(f"{row.name:20} {row.format:8} {row.why}")
+    for row, cost in zip(rows, costs, strict=True):
+        if cost is not None:
+            size = "" if cost.download_bytes is None else file_size_text(cost.download_bytes)
+            print(f"{row.name:20} {f'not from here: {cost.problem}' if cost.problem else f'{size} to download'}")
     measured = any(row.rate_from == "profile" for row in rows)
     print(
         f"Predicted for {size_text(hardware.available_bytes)} ({hardware.limited_by}) and {speeds.source}"

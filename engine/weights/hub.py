@@ -52,7 +52,7 @@ class Repository:
 
         self.repo = repo
         self._api = HfApi()
-        with _told(repo):
+        with told(repo):
             info = self._api.model_info(repo, revision=revision, files_metadata=True)
         self.commit = str(info.sha or revision or "main")
         self.files = {
@@ -69,7 +69,7 @@ class Repository:
         """Download a small file into `folder`."""
         from huggingface_hub import hf_hub_download
 
-        with _told(self.repo):
+        with told(self.repo):
             return Path(
                 hf_hub_download(self.repo, file, revision=self.commit, local_dir=folder, endpoint=self._api.endpoint)
             )
@@ -78,7 +78,7 @@ class Repository:
         """The header of a safetensors file, without the rest of it: (places by tensor, where the file's data begins)."""
         from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
-        with _told(self.repo):
+        with told(self.repo):
             try:
                 found = self._api.parse_safetensors_file_metadata(self.repo, file, revision=self.commit)
             except (SafetensorsParsingError, NotASafetensorsRepoError) as error:
@@ -137,7 +137,7 @@ class Repository:
             with session.stream("GET", url, headers=headers, follow_redirects=True, timeout=60) as response:
                 if response.status_code in _AGAIN:
                     raise _Lost(f"HTTP {response.status_code}")
-                with _told(self.repo):
+                with told(self.repo):
                     hf_raise_for_status(response)
                 if response.status_code != 206:  # a server without ranges sends all of it
                     skip = start
@@ -173,7 +173,7 @@ class _Lost(Exception):
 
 
 @contextmanager
-def _told(repo: str) -> Iterator[None]:
+def told(repo: str) -> Iterator[None]:
     """Turns the library's errors into ours."""
     from huggingface_hub import errors
 

