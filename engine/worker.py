@@ -213,7 +213,7 @@ class Worker:
             self._link.send({"t": "stats", "n": self._stats_asked.popleft(), "data": self._report()})
 
     def _event(self, kind: str, fields: dict[str, object]) -> None:
-        self._link.send({"t": "event", "kind": kind, **fields})
+        self._link.send({**fields, "t": "event", "kind": kind})  # whatever fields there are, the kind stays
 
     def _progress(self, phase: str, done: int, total: int) -> None:
         self._read = {"done": done, "total": total}

@@ -153,7 +153,7 @@ class CheckpointStore:
             made = Checkpoint(position, node, state, kind, session, side, self._pool.state_bytes, exact)
             self._kept.put(made)
             if not passing:
-                self._event("checkpoint-created", {"position": position, "kind": kind})
+                self._event("checkpoint-created", {"position": position, "class": kind})
         self.claim(made, kind, session, side, points, line, passing)
         return made
 
@@ -259,7 +259,7 @@ class CheckpointStore:
         self._lines.drop(checkpoint)
 
     def _evict(self, victim: Checkpoint) -> None:
-        self._event("checkpoint-evicted", {"position": victim.position, "kind": victim.kind})
+        self._event("checkpoint-evicted", {"position": victim.position, "class": victim.kind})
         self.evictions += 1
         self.drop(victim)
 

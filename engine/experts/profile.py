@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from pathlib import Path
 
 from engine.device.contract import Device
 from engine.experts.split import Profile
 from engine.kernels.contract import ExpertShape
+from engine.memory.hardware import machine_text as machine
 
 SCHEMA = "ft.bandwidth/1"
-
-
-def machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor, in the system's words, and how many cores this process has of it."""
-    try:
-        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()} x{len(os.sched_getaffinity(0))}"
 
 
 class Profiles:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import platform
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -22,6 +20,7 @@ from typing import Any
 from engine.front.prefill_law import PACE_AGE, Sample, fit, quantile
 from engine.front.records import RequestRecord
 from engine.front.work import Floor, Pool
+from engine.memory.hardware import cores_text as machine
 
 SCHEMA = "ft.rates/2"
 SAMPLES = 96  # newest ones that count
@@ -221,14 +220,3 @@ class Forecast:
 def _middle(values: Sequence[float]) -> float:
     """The median, the newest counting most; 0 of none."""
     return quantile([(value, PACE_AGE ** (len(values) - 1 - i)) for i, value in enumerate(values)], 0.5) or 0.0
-
-
-def machine() -> str:
-    """The processor and how many of its cores may be used: rates of another machine say nothing."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name or platform.processor()}, {cores} cores"

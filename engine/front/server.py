@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -31,6 +32,7 @@ from engine.front.supervisor import Supervisor
 from engine.front.work import Pool
 from engine.memory import planner
 from engine.memory.plan import Settings as PlanSettings
+from engine.memory.running import running
 from engine.prompt.language import Language
 from engine.settings import Settings
 from engine.weights.manifest import load_manifest
@@ -50,6 +52,10 @@ def serve(settings: Settings) -> int:
     start_log(settings)
     directory = model_directory(settings)
     manifest = load_manifest(directory)
+    beside = running(
+        settings.max_running_requests, settings.profiles_dir, manifest.name, manifest.geometry, settings.device
+    )
+    settings = replace(settings, max_running_requests=beside.requests)  # the worker is told
     asked = PlanSettings(
         kv_tokens=settings.kv,
         kv_dtype=settings.kv_dtype,
@@ -58,7 +64,8 @@ def serve(settings: Settings) -> int:
         device=settings.device,
         host_memory=settings.host_memory,
         device_memory=settings.device_memory,
-        max_running=settings.max_running_requests,
+        max_running=beside.requests,
+        max_running_from=beside.source,
         chunk_tokens=settings.chunk_tokens,
         preset=settings.preset,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,26 @@ def physical_cores(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
         elif not name and processor in allowed:
             cores.add((package, core))
     return max(1, len(cores))
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """In the system's words; "" when it does not say."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def machine_text(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor, and how many cores this process has of it: whose measured bandwidths are meant."""
+    return f"{processor(cpuinfo) or platform.machine()} x{len(os.sched_getaffinity(0))}"
+
+
+def cores_text() -> str:
+    """The same where rates of prefills and decode steps are meant, of any system."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{processor() or platform.processor()}, {cores} cores"
 
 
 def resident_bytes(status: Path = STATUS) -> int:

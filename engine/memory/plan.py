@@ -26,6 +26,7 @@ class Settings:
     host_memory: int | None = None  # bytes of RAM for experts; fewer than they take: they are read from disk as needed
     device_memory: int | None = None  # bytes on a device with memory of its own
     max_running: int = 8
+    max_running_from: str = ""  # what that number comes from, for people
     chunk_tokens: int = 512
     checkpoint_bytes: int | None = None
     preset: str = "auto"  # how what is not given is chosen: a name in presets
@@ -70,6 +71,7 @@ class Plan:
     host_memory: int | None = None
     device_memory: int | None = None
     ways_out: tuple[str, ...] = ()
+    max_running_from: str = ""
 
     @property
     def total_bytes(self) -> int:

@@ -12,7 +12,9 @@ from engine.errors import FtError, NotFound
 from engine.memory.pinning import Pinnable, pinnable
 from engine.memory.plan import Plan, Settings, size_text
 from engine.memory.planner import plan_model
+from engine.memory.running import running
 from engine.settings import SettingsError, add_flags, resolve_values
+from engine.weights.manifest import load_manifest
 
 
 def main(argv: list[str]) -> int:
@@ -24,15 +26,19 @@ def main(argv: list[str]) -> int:
         directory = Path(model) if "/" in model else models_dir / model
         if not directory.is_dir():
             raise NotFound(f"There is no model {model!r} in {models_dir}.", "ft models ls")
+        manifest = load_manifest(directory)
+        profiles, device = values["profiles_dir"], values["device"]
+        beside = running(values["max_running_requests"], profiles, manifest.name, manifest.geometry, device)
         settings = Settings(
             kv_tokens=values["kv"],
             kv_dtype=values["kv_dtype"],
             moe_backend=values["moe_backend"],
             moe_slots=values["moe_slots"],
-            device=values["device"],
+            device=device,
             host_memory=values["host_memory"],
             device_memory=values["device_memory"],
-            max_running=values["max_running_requests"],
+            max_running=beside.requests,
+            max_running_from=beside.source,
             chunk_tokens=values["chunk_tokens"],
             preset=values["preset"],
         )
@@ -55,6 +61,7 @@ def _table(made: Plan, pin: Pinnable) -> str:
         f"{'total':<12}{size_text(made.total_bytes):>12}",
         f"{'available':<12}{size_text(made.available_bytes):>12}",
         f"{'pinnable':<12}{size_text(pin.bytes):>12}  of {size_text(pin.asked_bytes)} that a card's copies would need",
+        f"{'at once':<12}{made.max_running:>12}  requests ({made.max_running_from})",
     ]
     return "\n".join([*rows, *([made.verdict] if made.fits else [])])  # a refusal is told on the error stream
 

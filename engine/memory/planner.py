@@ -161,6 +161,7 @@ def _arrange(hardware: Hardware, geometry: Geometry, settings: Settings, model: 
         tier=tier,
         preset=settings.preset,
         max_running=settings.max_running,
+        max_running_from=settings.max_running_from,
         chunk_tokens=settings.chunk_tokens,
         tenants={
             **fixed,

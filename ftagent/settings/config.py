@@ -71,7 +71,7 @@ ENGINE_OPTIONS: tuple[Option, ...] = (
     Option("emulate_host_gbs", parse_positive, None, "GB/s of host memory beside the emulated device", metavar="GBS"),
     Option("activations", one_of("auto", "f32", "bf16"), None, "precision of matrix inputs: auto, f32, bf16", metavar="NAME", implied="auto"),
     Option("chunk_tokens", parse_count, None, "most prompt tokens in one forward", metavar="N", implied=512),
-    Option("max_running_requests", parse_count, None, "sequences that may be computed at once", metavar="N", implied=8),
+    Option("max_running_requests", parse_count, None, "sequences that may be computed at once; default: by what was measured here", metavar="N"),
     Option("anticipate", parse_anticipate, "auto", "compute the expected next prompt while a tool runs; auto: not on battery", metavar="WHEN"),
     Option("heartbeat_s", parse_positive, None, "longest silence on a stream before a heartbeat", metavar="S", implied=8.0),
     Option("stall_s", parse_positive, None, "no progress for this long counts as a stuck engine", metavar="S", implied=60.0),

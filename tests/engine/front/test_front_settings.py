@@ -75,7 +75,6 @@ def test_worker_flags_carry_the_same_values() -> None:
         "--device": "cpu",
         "--activations": "auto",
         "--chunk-tokens": "512",
-        "--max-running-requests": "8",
     }
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from engine.protocol import EditPoint
+from engine.protocol import EditPoint, Submit
 from tests.engine.worker.wire import Wire
 
 
@@ -40,6 +40,9 @@ def test_it_loads_with_progress_answers_and_reports(wire, models_dir):
     assert done["usage"]["cached"] == 0 and done["experts"]["hits"] > 0
     again, done = w.ask("b", prompt, session="s", edit_points=points)
     assert again == first and done["usage"]["cached"] == 590 and done["usage"]["replayed"] == 9
+    w.send(Submit("c", [7, *prompt], 8, session="t", edit_points=points).message())
+    events = [(m["kind"], m.get("class")) for m in w.until(lambda m: m["t"] == "done") if m["t"] == "event"]
+    assert ("checkpoint-created", "head") in events, events
     w.send({"t": "stats", "n": 4})
     data = w.until(lambda m: m["t"] == "stats")[-1]["data"]
     settings = data["settings"]
