@@ -64,9 +64,9 @@ class AtWorker:
         if kind in ("done", "error"):
             del self._pending[message["rid"]]
 
-    def fail(self, error: FtError, sent_only: bool) -> None:
-        """End those that the worker has, or all, with this error."""
+    def fail(self, error: FtError, sent: bool = True, waiting: bool = True) -> None:
+        """End those that the worker has, those that wait, or all of them, with this error."""
         for rid, pending in list(self._pending.items()):
-            if pending.sent or not sent_only:
+            if sent if pending.sent else waiting:
                 del self._pending[rid]
                 pending.put(error)

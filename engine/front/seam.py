@@ -42,6 +42,9 @@ class Backend(Protocol):
     async def run(self) -> None:
         """Keep it alive until `stop`, or until that is pointless (state `crashed`)."""
 
+    def drain(self) -> None:
+        """It is about to be stopped: what it computes goes on, everything else is refused."""
+
     async def stop(self, drain_s: float = 8.0) -> None:
         """End it, running work given `drain_s`."""
 

@@ -194,6 +194,7 @@ async def _serve(front: Front, runtime: RuntimeDir, sock: socket.socket) -> int:
 async def _stop_on_request(front: Front, runtime: RuntimeDir, server: uvicorn.Server) -> None:
     await front.stop_asked.wait()
     runtime.ending()
+    front.supervisor.drain()
     front.bus.close()
     server.should_exit = True
 

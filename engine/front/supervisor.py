@@ -41,18 +41,13 @@ class Supervisor:
     """Owns the worker process and its socket. All methods are called from the front's event loop."""
 
     def __init__(
-        self,
-        arguments: Sequence[str],
-        socket: Path,
-        log: Path | None,
-        bus: EventBus,
-        metrics: Metrics,
-        stall_s: float = 60.0,
-        environ: Mapping[str, str] = os.environ,
-    ) -> None:
+        self, arguments: Sequence[str], socket: Path, log: Path | None, bus: EventBus, metrics: Metrics,
+        stall_s: float = 60.0, environ: Mapping[str, str] = os.environ,
+    ) -> None:  # fmt: skip
         self._board = Board(bus, metrics)
         self.worker = self._board.worker
         self.paused = False
+        self._draining = False
         self._arguments = list(arguments)
         self._log = log
         self._stall_s = stall_s
@@ -128,7 +123,7 @@ class Supervisor:
         return None if answer is None else dict(answer["data"])
 
     def _refuse_for_ever(self) -> None:
-        if self.worker.state == "crashed" or self._stopping.is_set():
+        if self.worker.state == "crashed" or self._draining or self._stopping.is_set():
             raise self._crash_error()
 
     async def run(self) -> None:
@@ -142,6 +137,11 @@ class Supervisor:
         finally:
             self._wire.close()
             self._ended.set()
+
+    def drain(self) -> None:
+        """What the worker has goes on; what waits for it, and what comes, is refused."""
+        self._draining = True
+        self._requests.fail(self._crash_error(), sent=False)
 
     async def stop(self, drain_s: float = 8.0) -> None:
         """Let the worker finish and write what it keeps on disk for `drain_s`, then end it: shutdown message, SIGTERM,
@@ -197,7 +197,7 @@ class Supervisor:
         if not self._stopping.is_set():
             _LOG.error("worker %d is gone%s: %s", child.pid, ", killed" if forced else "", gone.message)
         self.worker.serves = False
-        self._requests.fail(gone, sent_only=True)
+        self._requests.fail(gone, waiting=False)
         return gone
 
     async def _may_restart(self, gone: WorkerGone) -> bool:
@@ -209,7 +209,7 @@ class Supervisor:
             if not failed:
                 self._board.failed(gone.code, gone.message, gone.hint if pointless else "ft engine restart")
             self._board.set("crashed")
-            self._requests.fail(self._crash_error(), sent_only=False)
+            self._requests.fail(self._crash_error())
             return False
         self._board.gone(gone.code, gone.message, wait_s)
         self._board.set("starting", phase=f"restart: {gone.message}")

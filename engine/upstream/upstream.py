@@ -55,6 +55,7 @@ class Upstream:
         self._placed: dict[str, Replica] = {}
         self._strikes: dict[Replica, int] = {}
         self._stopping = asyncio.Event()
+        self._draining = False
 
     # Requests
 
@@ -66,7 +67,7 @@ class Upstream:
             raise Unsupported(CANNOT["grammar"], "Leave the choice of tools and the format to the model.")
         if submit.sampling.logprobs >= 0:
             raise Unsupported(CANNOT["logprobs"], "Leave logprobs out.")
-        if self._stopping.is_set():
+        if self._draining:
             raise UpstreamGone("The engine is stopping.")
         self._choose(submit.tokens, [])
         pending = Pending(submit)
@@ -125,8 +126,12 @@ class Upstream:
             for replica in self.replicas:
                 await replica.close()
 
+    def drain(self) -> None:
+        self._draining = True
+
     async def stop(self, drain_s: float = 8.0) -> None:
         """Let running answers end within `drain_s`, then close their connections."""
+        self.drain()
         self._stopping.set()
         tasks = list(self._tasks.values())
         if tasks:
