@@ -13,8 +13,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from engine.api import anthropic_parse, collect, errors, fields
-from engine.api.stream import EventStream, WholeAnswer, marks, sse
+from engine.api import anthropic_parse, collect, errors, fields, generate
+from engine.api.stream import sse
 from engine.errors import FtError
 from engine.front import generation as generations
 from engine.front.context import Front
@@ -32,15 +32,9 @@ async def messages(request: Request) -> Response:
     front: Front = request.app.state.front
     session: Session = request.state.session
     body = await fields.read_json(request)
-    ask = _ask(front, body)
-    generation = await generations.start(front, session, ask, request.headers, body)
-    if ask.stream:
-        return EventStream(_stream(generation), generation.close, marks(generation))
-    return WholeAnswer(
-        lambda: _whole(generation),
-        lambda error: errors.response(error, errors.ANTHROPIC),
-        generation.close,
-        marks(generation),
+    generation = await generations.start(front, session, _ask(front, body), request.headers, body)
+    return generate.answer(
+        generation, lambda: _stream(generation), lambda: _whole(generation), dialect=errors.ANTHROPIC
     )
 
 
@@ -59,14 +53,10 @@ async def count_tokens(request: Request) -> Response:
 def _ask(front: Front, body: dict[str, Any]) -> Ask:
     conversation = anthropic_parse.conversation(body)
     return Ask(
-        api="messages",
-        model=fields.get(body, "model", str) or front.model,
-        stream=bool(fields.get(body, "stream", bool)),
         conversation=conversation,
         max_tokens=fields.positive(body, "max_tokens"),
-        sampling=generations.with_defaults(front.sampling_defaults, fields.sampling(body, front.language.vocab_size)),
-        stop=fields.stop_strings(body, "stop_sequences"),
         shows_thinking=bool(conversation.thinking),
+        **generate.common(front, body, "messages", stop="stop_sequences"),
     )
 
 

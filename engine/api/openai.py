@@ -10,8 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.api import errors, fields
-from engine.api.stream import EventStream, WholeAnswer, marks
+from engine.api import errors, fields, generate
 from engine.errors import FtError, Unsupported
 from engine.front import generation as generations
 from engine.front.context import Front
@@ -33,15 +32,7 @@ def one_choice(body: Mapping[str, Any]) -> None:
 def common(front: Front, body: Mapping[str, Any], api: str, logprobs: int | None) -> dict[str, Any]:
     """The fields of `Ask` that both dialects say alike. Raises Unsupported or BadRequest."""
     one_choice(body)
-    given = fields.sampling(body, front.language.vocab_size)
-    given["logprobs"] = logprobs
-    return {
-        "api": api,
-        "model": fields.get(body, "model", str) or front.model,
-        "stream": bool(fields.get(body, "stream", bool)),
-        "sampling": generations.with_defaults(front.sampling_defaults, given),
-        "stop": fields.stop_strings(body, "stop"),
-    }
+    return generate.common(front, body, api, logprobs=logprobs)
 
 
 async def answer(request: Request, body: Mapping[str, Any], ask: Ask, stream: Stream, whole: Whole) -> Response:
@@ -49,14 +40,9 @@ async def answer(request: Request, body: Mapping[str, Any], ask: Ask, stream: St
     Errors before the first byte are raised."""
     options = fields.get(body, "stream_options", dict) or {}
     generation = await generations.start(request.app.state.front, request.state.session, ask, request.headers, body)
-    if ask.stream:
-        chunks = stream(generation, bool(options.get("include_usage")))
-        return EventStream(chunks, generation.close, marks(generation))
-    return WholeAnswer(
-        lambda: whole(generation),
-        lambda error: errors.response(error, errors.OPENAI),
-        generation.close,
-        marks(generation),
+    usage = bool(options.get("include_usage"))
+    return generate.answer(
+        generation, lambda: stream(generation, usage), lambda: whole(generation), dialect=errors.OPENAI
     )
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine.api import collect, errors, fields, responses_parse
+from engine.api import collect, errors, fields, generate, responses_parse
 from engine.api.responses_items import Items, new_id
-from engine.api.stream import EventStream, WholeAnswer, marks, sse
+from engine.api.stream import sse
 from engine.errors import BadRequest, FtError
 from engine.front import generation as generations
 from engine.front.context import Front
@@ -83,24 +83,13 @@ async def create(request: Request) -> Response:
     history = [*_previous(session, body), *responses_parse.input_items(body)]
     conversation = responses_parse.conversation(body, history)
     ask = Ask(
-        api="responses",
-        model=fields.get(body, "model", str) or front.model,
-        stream=bool(fields.get(body, "stream", bool)),
         conversation=conversation,
         max_tokens=fields.positive(body, "max_output_tokens"),
-        sampling=generations.with_defaults(front.sampling_defaults, fields.sampling(body, front.language.vocab_size)),
-        stop=fields.stop_strings(body, "stop"),
+        **generate.common(front, body, "responses"),
     )
     generation = await generations.start(front, session, ask, request.headers, body)
     reply = Reply(generation, body, history)
-    if ask.stream:
-        return EventStream(_stream(reply), generation.close, marks(generation))
-    return WholeAnswer(
-        lambda: _whole(reply),
-        lambda error: errors.response(error, errors.OPENAI),
-        generation.close,
-        marks(generation),
-    )
+    return generate.answer(generation, lambda: _stream(reply), lambda: _whole(reply), dialect=errors.OPENAI)
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
