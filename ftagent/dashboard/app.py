@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+from ftagent.dashboard import terminal
 from ftagent.dashboard.model import Frame, Part, Source
 from ftagent.dashboard.screens import make
 from ftagent.dashboard.screens.chrome import compose
@@ -56,7 +56,7 @@ class Options:
 
 def run(source: Source, options: Options | None = None) -> int:
     """Shows the dashboard until the person leaves; closes the source. Needs a terminal on stdin and stdout. Returns 0."""
-    with _quiet_terminal():
+    with terminal.quiet():
         return asyncio.run(_run(source, options or Options()))
 
 
@@ -98,23 +98,3 @@ def first_screen(frame: Frame, options: Options) -> str:
     room = Room(size.columns, size.lines, options.glyphs())
     truecolour = os.environ.get("COLORTERM") in ("truecolor", "24bit")
     return rendered(compose(frame, make(options.part), room), options.palette(os.environ), truecolour)
-
-
-@contextlib.contextmanager
-def _quiet_terminal() -> Iterator[None]:
-    """Keys pressed before the screen listens wait for it, Ctrl+C too, and are not echoed; at the end the terminal is as it was."""
-    import termios
-
-    try:
-        saved = termios.tcgetattr(sys.stdin)
-    except (termios.error, ValueError, OSError):
-        yield
-        return
-    silent = [*saved[:3], saved[3] & ~(termios.ECHO | termios.ICANON | termios.ISIG), *saved[4:]]
-    termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, saved)
-        sys.stdout.write("\x1b[?1049l\x1b[?25h\x1b[0m")
-        sys.stdout.flush()

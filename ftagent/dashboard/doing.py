@@ -14,6 +14,7 @@ from ftagent.dashboard.model import PARTS, Frame, Part
 from ftagent.dashboard.recorder import Recorder
 from ftagent.dashboard.screens.new_session import NewSession, known_agents
 from ftagent.dashboard.screens.overlays import Help
+from ftagent.dashboard.screens.sessions import OVER
 from ftagent.dashboard.screens.view import Ask, Run, Save
 from ftagent.dashboard.theme import MONOCHROME, PALETTES, Palette
 
@@ -156,11 +157,17 @@ class Doing(Effects):
         self.perform(form.preview())
 
     def do_resume(self) -> None:
-        session = self.view.session(self.frame)
+        """Goes on with it; to one that runs detached its terminal, one that runs elsewhere is left alone."""
+        wanted = self.view.session(self.frame)
+        session = next((one for one in self.frame.sessions if one.id == wanted), None)
         if session is None:
             self.say("No session is selected.")
+        elif session.detached:
+            self.perform(Run(("sessions", "attach", session.id)))
+        elif session.status not in OVER:
+            self.say(f"{session.name or session.id} runs already, in a terminal of its own.")
         else:
-            self.perform(Run(("resume", session)))
+            self.perform(Run(("resume", session.id)))
 
     def do_stop(self) -> None:
         session = self.view.session(self.frame)

@@ -64,18 +64,24 @@ def _enter() -> None:
         return
 
 
-async def output(command: Sequence[str]) -> str:
-    """All that it prints, errors as well; it is ended after `PREVIEW_S`."""
+async def output(command: Sequence[str], columns: int = 80) -> str:
+    """All that it prints, errors as well, for so wide a terminal; it is ended after `PREVIEW_S`, and when nobody waits any more."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            *command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "COLUMNS": str(columns)},
         )
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
     try:
         printed, _ = await asyncio.wait_for(process.communicate(), PREVIEW_S)
     except TimeoutError:
-        process.kill()
-        await process.wait()
         return f"no answer in {PREVIEW_S:.0f} s"
+    finally:
+        if process.returncode is None:  # nobody waits for it any more
+            process.kill()
+            await process.wait()
     return printed.decode("utf-8", "replace")

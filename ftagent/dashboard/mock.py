@@ -59,6 +59,9 @@ class MockSource:
         """See Source."""
         self._fps = fps
 
+    def again(self, part: Part) -> None:
+        """See Source. Nothing has changed."""
+
     async def act(self, what: Act, **arguments: Any) -> Outcome:
         """See Source. Nothing happens."""
         if self._readonly:

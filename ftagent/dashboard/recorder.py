@@ -133,6 +133,9 @@ class ReplaySource:
     def pace(self, fps: float) -> None:
         """See Source. A recording plays in its own time."""
 
+    def again(self, part: Part) -> None:
+        """See Source. A recording stays as it is."""
+
     async def act(self, what: Act, **arguments: Any) -> Outcome:
         """See Source."""
         return Outcome(False, _READ_ONLY)

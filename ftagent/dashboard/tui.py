@@ -16,6 +16,7 @@ from ftagent.dashboard.desk import Desk
 from ftagent.dashboard.keys import GLOBAL
 from ftagent.dashboard.leaving import Work
 from ftagent.dashboard.model import Frame, Source
+from ftagent.dashboard.terminal import lent
 from ftagent.dashboard.theme import Palette
 from ftagent.dashboard.widgets.canvas import Canvas
 
@@ -133,7 +134,7 @@ class Dashboard(App[None], inherit_bindings=False):
         """Frames go on being read meanwhile, nothing is drawn."""
         self._away = True
         try:
-            with self.suspend():
+            with self.suspend(), lent():
                 await work()
         finally:
             self._away = False

@@ -29,12 +29,15 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`status`: OK, WARN, FAIL, SKIP; `fix`: one command."""
+    """`status`: OK, WARN, FAIL, SKIP; `cause`: what follows from `text`; `fix`: one command, `by_hand` where only the person can
+    give it."""
 
     id: str
     status: str
     text: str
     fix: str = ""
+    cause: str = ""
+    by_hand: bool = False
 
 
 @dataclass(frozen=True, slots=True)

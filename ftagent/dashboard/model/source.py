@@ -31,6 +31,9 @@ class Source(Protocol):
     def pace(self, fps: float) -> None:
         """At most so many frames a second from now on."""
 
+    def again(self, part: Part) -> None:
+        """Something was done about what is shown there: ask anew, soon."""
+
     async def act(self, what: Act, **arguments: Any) -> Outcome:
         """cancel(request) · apply(moe_slots|kv_tokens|preset|auto) · pin(id, position, line) ·
         unpin, drop: as pin · gc() · stop(session) · beat(request) ·

@@ -43,10 +43,10 @@ class DoctorView(View):
         one = shown[self.index(frame)] if shown else None
         detail: list[Line] = []
         if one is not None:
-            detail = [line(text) for text in wrap(clean(one.text), room.width - 4, 2)]
-            detail.append(
-                line(("fix: ", "dim"), (clean(one.fix), "key")) if one.fix else line(("nothing to fix", "dim"))
-            )
+            said = f"{clean(one.text)}. {clean(one.cause)}" if one.cause else clean(one.text)
+            detail = [line(text) for text in wrap(said, room.width - 4, 3)]
+            word = "for you to do: " if one.by_hand else "fix: "
+            detail.append(line((word, "dim"), (clean(one.fix), "key")) if one.fix else line(("nothing to fix", "dim")))
         return fill(
             blocks + box(clean(one.id) if one else "", detail, room.width, low, glyphs), room.width, room.height
         )
@@ -55,7 +55,9 @@ class DoctorView(View):
         """The fix of the selected check, after a yes."""
         shown = self.checks(frame)
         one = shown[self.index(frame)] if shown else None
-        return Fix(one.fix) if one is not None and one.fix else Say("Nothing to fix here.")
+        if one is None or not one.fix:
+            return Say("Nothing to fix here.")
+        return Fix(one.fix, one.by_hand, clean(one.cause))
 
 
 def _mark(check: Check, glyphs: Glyphs) -> Line:

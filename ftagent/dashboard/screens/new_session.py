@@ -27,14 +27,16 @@ def known_agents() -> tuple[str, ...]:
 
 
 class NewSession(Overlay):
-    """Enter launches; the plan is made anew whenever a field is left."""
+    """Enter launches; the plan beside it is made anew whenever the form says something else."""
 
     def __init__(self, agents: Sequence[str]) -> None:
         self.agents = tuple(agents) or ("claude",)
         self.chosen = 0
         self.field = 0
         self.texts = {"name": "", "folder": "", "more": ""}
-        self.plan = "asking ft launch --dry-run ..."
+        self.plan = ""
+        self.columns = 80  # of the plan
+        self.plan_of: tuple[str, ...] = ()  # arguments
 
     def arguments(self) -> tuple[str, ...]:
         """Of `ft`, without `--dry-run`."""
@@ -46,11 +48,12 @@ class NewSession(Overlay):
         return (*arguments, *self.texts["more"].split())
 
     def preview(self) -> Preview:
-        return Preview((*self.arguments(), "--dry-run", "--no-color"))
+        return Preview((*self.arguments(), "--dry-run", "--no-color"), self.columns)
 
     def lines(self, frame: Frame, room: Room) -> list[Line]:
-        cells, rows = min(room.width, 130), min(room.height, 30)
+        cells, rows = min(room.width, 150), min(room.height, 30)
         left = cells if cells < 80 else 44
+        self.columns = max(40, cells - left - 4)
         form: list[Line] = []
         for number, name in enumerate(FIELDS):
             here = number == self.field
@@ -68,10 +71,12 @@ class NewSession(Overlay):
         form.append(line(("Enter", "key"), " launches  ", ("Tab", "key"), " next  ", ("Esc", "key"), " leaves"))
         if left == cells:
             return box("New session", form, cells, min(rows, len(form) + 2), room.glyphs, focus=True)
-        plan = [line(clean(one)) for one in self.plan.splitlines()]
+        asked = self.preview().arguments != self.plan_of
+        note = "asking ft launch --dry-run ..." if asked else "nothing is changed yet"
+        plan = [line((clean(one), "dim" if asked else "text")) for one in self.plan.splitlines()]
         return beside(
             box("New session", form, left, rows, room.glyphs, focus=True),
-            box("What it would do", plan, cells - left, rows, room.glyphs, "nothing is changed yet"),
+            box("What it would do", plan, cells - left, rows, room.glyphs, note),
         )
 
     def key(self, key: str, character: str | None, frame: Frame) -> Effect:
@@ -93,6 +98,7 @@ class NewSession(Overlay):
                 return self.preview()
         else:
             self.texts[name] = edited(self.texts[name], key, character)
+            return self.preview()
         return None
 
     def paste(self, text: str) -> None:

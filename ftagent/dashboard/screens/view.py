@@ -58,9 +58,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Leave the screen to this command of a check, after a yes."""
+    """Leave the screen to this command of a check, after a yes; `by_hand`: it is copied, for the person's own shell."""
 
     command: str
+    by_hand: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,10 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Run `ft` with these arguments, which change nothing, and show what it prints in the form that asked."""
+    """Run `ft` with these arguments, which change nothing, and show what it prints in the form that asked, so wide."""
 
     arguments: tuple[str, ...]
+    columns: int = 80
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ async def dashboard(scenario="four", tmp_path=None, monkeypatch=None, **options)
         for name in ("child", "page"):
             monkeypatch.setattr(leaving, name, recorded(name))
 
-        async def output(command):
+        async def output(command, columns=80):
             app.left.append(("output", *command))
             return "the plan"
 
