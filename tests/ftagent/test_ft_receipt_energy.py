@@ -33,4 +33,4 @@ def test_what_was_used_is_only_known_of_one_engine() -> None:
 def test_the_receipt_says_it_in_a_line_of_its_own() -> None:
     summary = summarise([{"prompt_tokens": 10, "output_tokens": 2, "ttft_s": 0.1}])
     assert "energy" not in render(summary, "n", "s-a")
-    assert "ft: energy of the machine meanwhile: 2.3 kJ\n" in render({**summary, "energy_j": 2_250.0}, "n", "s-a")
+    assert "ft: energy of the machine meanwhile: 2.3 kJ\n" in render({**summary, "energy_j": 2_300.0}, "n", "s-a")
