@@ -33,6 +33,7 @@ from ftagent.local_engine.provision import (
 )
 from ftagent.output import note
 from ftagent.session import names, records
+from ftagent.session.choice import refuse_used_since
 from ftagent.settings.config import Settings
 from harnesses.contract import Harness
 
@@ -121,7 +122,10 @@ def _run(args: argparse.Namespace, context: Context, until_recorded: contextlib.
     assert prospect.running is not None
     _keep_engine(args, prospect, settings.number("idle_stop"), context)
     # before the engine is told: there a session that is registered again is another one's no more
-    lease = records.take_lease(context.paths, start.id) if start.id and start.earlier_record else None
+    lease = None
+    if start.id and start.earlier is not None and start.earlier_record:
+        lease = records.take_lease(context.paths, start.id)
+        refuse_used_since(start.earlier)
     answer = register_session(prospect.running, _registration(plan, request, start))
     session = planning.with_assigned(session, answer["id"], answer["token"], context.paths.sessions)
     if isinstance(answer.get("max_output"), int):

@@ -24,12 +24,14 @@ from ftagent.session.names import reserved_name
 from ftagent.session.records import (
     Session,
     all_sessions,
+    drop_lease,
     find_session,
     holder,
     lease_is_held,
     lease_pid,
     log_event,
     save,
+    take_lease,
 )
 from ftagent.session.table import to_json
 from ftagent.text import require_utf8, visible
@@ -179,12 +181,22 @@ def _remove(session: Session, args: argparse.Namespace, context: Context) -> int
         if not context.confirm(question):
             return 1
     name = session.field("name") or session.id
-    forgotten = forget(context, [session], dry_run=False)
-    shutil.rmtree(session.directory)
+    forgotten = _removed(session, context)
     note(f"ft: removed the record of {name}{_also(forgotten)}")
     for line in what_stays(session, forgotten.shared):
         note(f"    stays: {line}")
     return 0
+
+
+def _removed(session: Session, context: Context) -> Forgotten:
+    """Nobody goes on with it meanwhile. Raises Refused when somebody does."""
+    lease = take_lease(context.paths, session.id)
+    try:
+        forgotten = forget(context, [session], dry_run=False)
+        shutil.rmtree(session.directory)
+    finally:
+        drop_lease(context.paths, session.id, lease)
+    return forgotten
 
 
 def _also(forgotten: Forgotten) -> str:

@@ -99,10 +99,13 @@ def run_prepared(prepared: Prepared, events: Events, become: bool, lease: int | 
 
     `lease`: the session's, where it was taken before.
     """
-    try:
-        return _run(prepared, events, become, lease)
-    finally:
-        _close(prepared)
+    with contextlib.ExitStack() as last:
+        if lease is not None:
+            last.callback(sessions.drop_lease, prepared.paths, prepared.plan.session.id, lease)
+        try:
+            return _run(prepared, events, become, lease, last)
+        finally:
+            _close(prepared)
 
 
 def _close(prepared: Prepared) -> None:
@@ -115,7 +118,8 @@ def _close(prepared: Prepared) -> None:
                 put_away(file.path, file.text)
 
 
-def _run(prepared: Prepared, events: Events, become: bool, lease: int | None) -> int:
+def _run(prepared: Prepared, events: Events, become: bool, lease: int | None, last: contextlib.ExitStack) -> int:
+    """What `last` does comes after the session's token is closed: whoever takes the lease then registers the session anew."""
     plan, paths = prepared.plan, prepared.paths
     session = plan.session
     for warning in plan.warnings:
@@ -130,12 +134,13 @@ def _run(prepared: Prepared, events: Events, become: bool, lease: int | None) ->
     )
     for copy in prepared.edits:
         events.say("kept", f"what the agent had changed there is kept in {copy}", path=str(copy))
-    began = time.time()
+    began, drawn = time.time(), receipt.fetch_energy(prepared.engine.client)
     started: dict[str, Any] = {"pid": os.getpid(), "start": sessions.now(), "end": None, "exit": None}
     started.update(exec=become, tmux=prepared.origin.tmux, launched_by="ft launch")
     try:
         if lease is None:
             lease = sessions.take_lease(paths, session.id)
+            last.callback(sessions.drop_lease, paths, session.id, lease)
         os.set_inheritable(lease, become)
         prepared.record["runs"].append(started)
         sessions.save(session.state_dir, prepared.record)
@@ -150,32 +155,38 @@ def _run(prepared: Prepared, events: Events, become: bool, lease: int | None) ->
             if sealing is not None:
                 egress = sealing.report()
                 prepared.record["egress"] = {"mode": sealing.mode, **egress.json()}
+        text = _ended(prepared, started, code, began, drawn)
     except FtError as error:
         started.update(end=sessions.now(), exit=error.exit_code)
         with contextlib.suppress(OSError, FtError):
-            sessions.save(session.state_dir, prepared.record)
+            sessions.save_over(session.state_dir, prepared.record)
         raise
-    finally:
-        sessions.drop_lease(paths, session.id, lease)
+    text += receipt.egress_line(egress)
+    if events.as_json:
+        events.say("ended", text, exit=code, session=session.id, receipt=started["stats"])
+    elif not events.quiet:
+        note(text)
+    return code
+
+
+def _ended(prepared: Prepared, started: dict[str, Any], code: int, began: float, drawn: float | None) -> str:
+    """The record of the run that ended with `code`; the receipt. `drawn`: the meters' joules at its begin."""
+    session = prepared.plan.session
     started.update(end=sessions.now(), exit=code)
     records = receipt.fetch_records(prepared.engine.client, session.id, began)
     summary = receipt.summarise(records) if records is not None else None
     price = prepared.origin.prices.total(summary) if prepared.origin.prices and summary else None
     if summary is not None:
         summary["price"] = price
+        summary["energy_j"] = receipt.used(drawn, receipt.fetch_energy(prepared.engine.client))
     started["stats"] = summary
     prepared.record["stats"] = _total(prepared.record["runs"], summary)
     prepared.record["engine"] = receipt.fetch_session(prepared.engine.client, session.id)
     _link(prepared, began)
     sessions.log_event(session.state_dir, "ended", exit=code)
     with contextlib.suppress(OSError, FtError):  # the agent's exit code matters more than our record
-        sessions.save(session.state_dir, prepared.record)
-    text = receipt.render(summary, session.name, session.id, price) + receipt.egress_line(egress)
-    if events.as_json:
-        events.say("ended", text, exit=code, session=session.id, receipt=summary)
-    elif not events.quiet:
-        note(text)
-    return code
+        sessions.save_over(session.state_dir, prepared.record)
+    return receipt.render(summary, session.name, session.id, price)
 
 
 @contextlib.contextmanager

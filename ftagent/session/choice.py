@@ -11,7 +11,15 @@ from ftagent.context import Context
 from ftagent.errors import NotHere, Refused, UsageError
 from ftagent.output import note
 from ftagent.session.live import Live
-from ftagent.session.records import Session, all_sessions, belongs, find_session, holder, lease_is_held
+from ftagent.session.records import (
+    Session,
+    all_sessions,
+    belongs,
+    find_session,
+    holder,
+    lease_is_held,
+    read_record,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,17 @@ def refuse_attached(context: Context, session: Session) -> None:
         raise Refused(
             f"Session {name} is still attached{f' ({where})' if where else ''}.",
             f"ft sessions attach {name}, or end it: ft sessions stop {name}",
+            code="FT-E0440 still-attached",
+        )
+
+
+def refuse_used_since(session: Session) -> None:
+    """Another ft had it between our look and our lease: its run would be overwritten, and the conversation may be another."""
+    now = read_record(session.directory)
+    if now is None or now.get("runs") != session.field("runs"):
+        raise Refused(
+            f"Session {session.field('name')} was used by another ft at the same time.",
+            f"ft resume {session.id}",
             code="FT-E0440 still-attached",
         )
 

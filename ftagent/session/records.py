@@ -120,14 +120,18 @@ def belongs(session: Session, here: Path) -> bool:
 
 
 def find_session(paths: Paths, wanted: str, here: Path | None = None) -> Session:
-    """By name, id, or unique beginning of an id (from 4 characters); of two projects' equal names, the one of `here`.
+    """By id, name, or unique beginning of an id (from 4 characters); of two projects' equal names, the one of `here`.
 
-    Raises NotHere or UsageError.
+    Raises NotHere, and UsageError when it may be one or another.
     """
     sessions = all_sessions(paths)
-    exact = [session for session in sessions if wanted in (session.id, session.field("name"))]
+    exact = [session for session in sessions if wanted == session.id]
+    exact = exact or [session for session in sessions if wanted == session.field("name")]
+    own = [session for session in exact if here is not None and belongs(session, here)]
+    if len(own or exact) > 1:
+        where = ", ".join(f"{s.id} in {s.field('project', 'root') or 'an unknown folder'}" for s in (own or exact)[:4])
+        raise UsageError(f"{len(own or exact)} sessions are named {wanted!r}: {where}.", "Name one by its id: ft ls -a")
     if exact:
-        own = [session for session in exact if here is not None and belongs(session, here)]
         return (own or exact)[0]
     prefix = wanted if wanted.startswith("s-") else "s-" + wanted
     near = [session for session in sessions if len(wanted) >= 4 and session.id.startswith(prefix)]
@@ -156,6 +160,12 @@ def conversations_but(paths: Paths, session_id: str) -> set[str]:
 
 def save(directory: Path, record: dict[str, Any]) -> None:
     write_json(ensure(directory) / "session.json", record)
+
+
+def save_over(directory: Path, record: dict[str, Any]) -> None:
+    """Save what was made of a record read long ago: the name that was given to it since stays."""
+    there = read_record(directory)
+    save(directory, record if there is None else {**record, "name": there["name"]})
 
 
 def _lease_file(paths: Paths, session_id: str) -> Path:

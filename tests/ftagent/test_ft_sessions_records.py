@@ -55,8 +55,12 @@ def test_a_thousand_sessions_are_listed_in_little_time(sandbox: Any, capsys: pyt
 
     args = argparse.Namespace(all=True, quiet=False, filter=[], no_trunc=False, json=False)
     before = time.process_time()
+    for file in context.paths.sessions.glob("s-*/session.json"):
+        json.loads(file.read_text())
+    bare_s, before = time.process_time() - before, time.process_time()
     assert list_sessions(args, context) == 0
-    assert time.process_time() - before < 0.6  # three times what a person may wait
+    # Three times what a person may wait, on a machine that reads them in 25 ms; on a slower one as much more.
+    assert time.process_time() - before < 0.6 * max(1.0, bare_s / 0.025)
     assert len(capsys.readouterr().out.splitlines()) == 1001
 
 
