@@ -26,7 +26,6 @@ class Account:
         self._began = time.monotonic()
         self._gaps: list[float] = []
         self._lost_tokens = 0
-        self._ahead: list[tuple[int, int]] = []
         self._alone = True
         self._last_token = 0.0
         session.requests += 1
@@ -51,7 +50,6 @@ class Account:
         record.broke_at = prepared.broke.json() if prepared.broke else None
         record.texts = prepared.texts
         record.applied_edits = prepared.applied.json() if prepared.applied else None
-        self._ahead = self._front.records.prefilling(record)
 
     def joined(self, request: str | None) -> None:
         """What this request wants is computed for another one, which is charged with it."""
@@ -127,13 +125,15 @@ class Account:
         self._front.bus.publish("request", record.json())
 
     def _predict(self) -> None:
-        """The prefix is known, so that what is left can be forecast."""
+        """Its prefill starts: how long it was until then and what is cached are known, and so is what others have left, so that the rest
+        can be forecast."""
         record = self.record
         new = (record.prompt_tokens or 0) - (record.cached_tokens or 0)
-        disk = record.tier == "disk"
-        self._alone = not self._ahead and not self._front.records.prefilling(record)
+        beside = self._front.records.prefilling(record)
+        self._alone = not beside
+        waited_s = time.monotonic() - self._began
         made = self._front.forecast.predict(
-            new, record.cached_tokens or 0, self._ahead, disk, render_s=record.render_s, side=bool(record.side)
+            new, record.cached_tokens or 0, beside, render_s=waited_s, side=bool(record.side)
         )
         record.predicted_ttft_s = made.ttft_p50_s
 

@@ -120,12 +120,13 @@ class Forecast:
         """For a prompt of `new` tokens behind `cached` ones, which come from `disk` or lie in memory.
 
         `ahead` are the prefills that run or wait, as (tokens left, depth). They share the machine with this one, so that it waits
-        for as much of each as it has work of its own. `render_s` replaces the usual time from text to tokens where it is known. `side`: beside the agent's own turns.
+        for as much of each as it has work of its own. `render_s` replaces the usual time before that, from text to tokens, where it is known.
+        `side`: beside the agent's own turns.
         """
         samples = self._usable()
         if len(samples) < LEAST:
             return Prediction(None, None, None, None, None, len(samples), NONE)
-        law = fit(samples, self._steps, new, cached, self.pool.pair_share)
+        law = fit(samples, self._steps, new, cached, self.pool.pair_share, self.pool.few_steps)
         least = floor.seconds(new) if floor else 0.0
         middle, high = (max(law.seconds(new, cached) * factor, least) for factor in (law.p50, law.p95))
         queue_s = sum(min(law.seconds(*other) * law.p50, middle) for other in ahead)
@@ -160,7 +161,7 @@ class Forecast:
         samples = self._usable()
         if self._path is None or not self._fresh or len(samples) < LEAST:
             return
-        whole = fit(samples, self._steps, pair_share=self.pool.pair_share)
+        whole = fit(samples, self._steps, pair_share=self.pool.pair_share, few_steps=self.pool.few_steps)
         data = {
             "schema": SCHEMA,
             "model": self.model,

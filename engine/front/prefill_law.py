@@ -19,7 +19,7 @@ PACE_AGE = 0.8  # and in the pace
 FAR = 0.02  # weight that a sample of quite another size keeps, so that there is always something to go by
 OCTAVES = 1.0, 2.0  # how fast likeness falls with new tokens and with depth, in factors of two
 STEPS = 0.3  # weight of decode steps, of which there are more than one knows what to do with
-GUESS = 16, 5.5  # tokens, and about how many decode steps they take: known until one has seen few tokens
+GUESS = 16  # tokens, of which one knows about how many decode steps they take, until one has seen few tokens
 GUESSES = 0.1
 FEW = 8.0  # tokens that begin to go to all experts
 FEATURES = 5
@@ -62,11 +62,12 @@ def fit(
     new: int | None = None,
     depth: int | None = None,
     pair_share: float = 0.0,
+    few_steps: float = 5.5,
 ) -> Law:
     """The law around a prompt of `new` tokens behind `depth`, or with neither for all prompts. Both sequences oldest first;
     `steps` are decode steps, of one new token each. `pair_share`: what attention to one token multiplies, as a share of all else that is
-    multiplied for a token; 0: not known."""
-    guesses = [Sample(GUESS[0], step.depth, GUESS[1] * step.seconds) for step in steps]
+    multiplied for a token; 0: not known. `few_steps`: about as many decode steps take as long as a prefill of GUESS tokens."""
+    guesses = [Sample(GUESS, step.depth, few_steps * step.seconds) for step in steps]
     parts = [(samples, 1.0), (steps, STEPS), (guesses, GUESSES)]
     rows = [
         (sample, share * AGE ** (len(group) - 1 - i) * _likeness(sample, new, depth))

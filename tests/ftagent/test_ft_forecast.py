@@ -134,4 +134,4 @@ def test_few_forecasts_are_not_judged(error: float | None, checked: int, said: s
         ("phase", "model", "url", "pid", "window_tokens", "stops_in_s", "message", "warning", "fault")
     )
     judged = {"p90_error": error, "checked": checked, "samples": checked}
-    assert said in describe({**report, "state": "ready", "forecast": judged})
+    assert said in describe({**report, "state": "ready", "url": "http://127.0.0.1:1919", "forecast": judged})

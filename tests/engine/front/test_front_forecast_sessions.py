@@ -17,6 +17,7 @@ from engine.front.records import RequestRecord
 from engine.front.work import Pool
 
 HERE = Path(__file__).parent
+EXPERT_BYTES = {"w2": 677_314_560, "w4": 1_572_864}
 PAIR_SHARE = {"w2": 34_560 / 185_932_800, "w4": 512 / 322_048}  # of the two models, see `work`
 GOAL = 0.2
 Session = list[dict[str, Any]]
@@ -28,7 +29,7 @@ def session(name: str) -> Session:
 
 def fresh(name: str) -> Forecast:
     """That of an engine which has just started with the model of this session."""
-    return Forecast(None, "m", Pool(0, 0, PAIR_SHARE[name[:2]]))
+    return Forecast(None, "m", Pool(8, EXPERT_BYTES[name[:2]], PAIR_SHARE[name[:2]]))
 
 
 def errors(session: Session, forecast: Forecast) -> list[float]:
