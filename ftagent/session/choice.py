@@ -16,6 +16,7 @@ from ftagent.session.records import (
     all_sessions,
     belongs,
     find_session,
+    has_moved,
     holder,
     lease_is_held,
     read_record,
@@ -86,9 +87,10 @@ def refuse_used_since(session: Session) -> None:
 def place_of(session: Session, here: Path) -> Place:
     """Where the session's project is now. Raises NotHere when that cannot be found out."""
     root, cwd = Path(session.field("project", "root") or here), Path(session.field("project", "cwd") or here)
-    if cwd.is_dir():
+    moved = has_moved(session, here)
+    if cwd.is_dir() and not moved:
         return Place(root, cwd, None)
-    if not root.is_dir() and belongs(session, here) and cwd.is_relative_to(root):
+    if moved and cwd.is_relative_to(root):
         now = here / cwd.relative_to(root)
         if now.is_dir():
             return Place(here, now, root)

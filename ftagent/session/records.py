@@ -112,11 +112,16 @@ def folder_identity(root: Path) -> list[int] | None:
 
 def belongs(session: Session, here: Path) -> bool:
     """Whether a session is one of the project at `here`: by its path, by its worktree, or by a folder that was renamed."""
-    root = session.field("project", "root")
-    if str(here) in (root, session.field("project", "worktree", "path")):
-        return True
-    kept = session.field("project", "folder")
-    return bool(kept) and isinstance(root, str) and not Path(root).exists() and folder_identity(here) == kept
+    paths = (session.field("project", "root"), session.field("project", "worktree", "path"))
+    return str(here) in paths or has_moved(session, here)
+
+
+def has_moved(session: Session, here: Path) -> bool:
+    """Whether the folder at `here` is the session's, which had another name; one that has the old name now is another."""
+    root, kept = session.field("project", "root"), session.field("project", "folder")
+    if not kept or not isinstance(root, str) or str(here) == root:
+        return False
+    return bool(folder_identity(here) == kept != folder_identity(Path(root)))
 
 
 def find_session(paths: Paths, wanted: str, here: Path | None = None) -> Session:

@@ -75,6 +75,19 @@ def test_a_renamed_folder_keeps_its_sessions(sandbox: Any) -> None:
     assert listed(sandbox, cwd=elsewhere) == []
 
 
+def test_a_renamed_folder_is_told_from_another_that_has_its_name_now(sandbox: Any) -> None:
+    sandbox.agent(PI)
+    assert sandbox.run("launch", "pi", fake=True).returncode == 0
+    (session,) = listed(sandbox)
+    moved = sandbox.project.rename(sandbox.root / "the-old-one")
+    sandbox.project.mkdir()
+    (sandbox.project / ".git").mkdir()
+    assert [one["id"] for one in listed(sandbox, cwd=moved)] == [session["id"]]
+    done = sandbox.run("resume", "--last", fake=True, cwd=moved)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == str(moved), done.stderr
+    assert list(sandbox.project.iterdir()) == [sandbox.project / ".git"]
+
+
 def test_what_cannot_go_on_says_why(sandbox: Any) -> None:
     sandbox.agent(PI)
     assert sandbox.run("launch", "pi", fake=True).returncode == 0
