@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.serving import Engine, engine_server
 
-_SERVE = (sys.executable, str(Path(__file__).parent / "fake_serve.py"))
+SERVE_FAKE = (sys.executable, str(Path(__file__).parent / "fake_serve.py"))
 
 
 class Control:
@@ -41,6 +41,6 @@ def fake_engine(
         if not patient:
             environ["FT_FAKE_PATIENCE"] = "none"
         with engine_server(
-            "tiny-hybrid", models_dir, flags=flags, environ=environ, command=_SERVE, ready=ready
+            "tiny-hybrid", models_dir, flags=flags, environ=environ, command=SERVE_FAKE, ready=ready
         ) as engine:
             yield engine, control

@@ -116,7 +116,7 @@ export class Control {
       if (turn !== this.#turn) return;
       this.apply.disabled = !answer.possible;
       if (asked.preset) this.#point(answer.then.kv_tokens);
-      show(this.told, ...prediction(answer));
+      show(this.told, ...prediction(answer, asked));
     } catch (refused) {
       if (turn === this.#turn) this.#refused(refused);
     }
@@ -132,7 +132,8 @@ export class Control {
       await this.changed();
       if (turn !== this.#turn) return;
       this.#forget();
-      const done = answer.waits_for ? `\u25b2 It waits for ${clean(answer.waits_for)}.` : "\u2713 Memory is shared out anew.";
+      const rest = answer.waits_for ? `\u25b2 It waits for ${clean(answer.waits_for)}.` : "\u25b2 It goes on between the next steps.";
+      const done = answer.complete === false ? rest : "\u2713 Memory is shared out anew.";
       show(this.told, el("p", { id: "applied" }, done), ...(answer.why ? [el("p", { class: "dim" }, clean(answer.why))] : []));
     } catch (refused) {
       if (turn === this.#turn) this.#refused(refused);
@@ -159,7 +160,7 @@ export class Control {
 }
 
 /** `ft.memory-move/1` as rows of now and then. */
-function prediction(answer) {
+function prediction(answer, asked) {
   const { now = {}, then = {} } = answer;
   const rows = [
     ["KV tokens", whole(now.kv_tokens), whole(then.kv_tokens), "kv_tokens"],
@@ -175,6 +176,7 @@ function prediction(answer) {
   return [
     el("table", { class: "plan" }, el("thead", {}, head), el("tbody", {}, ...body)),
     el("p", { class: answer.possible ? "dim" : "amber" }, answer.possible ? `Nothing has changed yet; ${words.join(", ")}.` : "\u25b2 not possible"),
+    ...(asked.kv_tokens > then.kv_tokens ? [el("p", { class: "amber" }, `\u25b2 no more than ${whole(then.kv_tokens)} tokens are to be had now`)] : []),
     ...(answer.why ? [el("p", { class: answer.possible ? "dim" : "amber" }, clean(answer.why))] : []),
   ];
 }
