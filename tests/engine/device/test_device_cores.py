@@ -38,7 +38,7 @@ def engines():
     yield start
     for process in running:
         process.stdin.close()
-        process.wait(10)
+        process.wait(120)
 
 
 every = len({min(_siblings(cpu, SYSFS)) for cpu in os.sched_getaffinity(0)})

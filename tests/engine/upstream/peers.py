@@ -46,7 +46,7 @@ class Peer:
 
 @contextlib.contextmanager
 def started(
-    command: Sequence[str], port: int, log: Path, wait_s: float = 90, environ: Mapping[str, str] | None = None
+    command: Sequence[str], port: int, log: Path, wait_s: float = 300, environ: Mapping[str, str] | None = None
 ) -> Iterator[Peer]:
     """A server's process, once it lists its models."""
     with log.open("wb") as file:
