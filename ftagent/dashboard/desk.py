@@ -55,10 +55,11 @@ class Desk(Doing):
         """The newest frame; a bell for each session that has begun to wait for its person."""
         self.latest = frame
         self.recorder.add(frame)
-        waiting = {one.id for one in frame.sessions if one.waits_for_person}
-        if self.options.bell and self._waiting is not None and waiting - self._waiting:
-            self.host.ring()
-        self._waiting = waiting
+        waiting = {one.id: one.name or one.id for one in frame.sessions if one.waits_for_person}
+        begun = [name for id_, name in waiting.items() if self._waiting is not None and id_ not in self._waiting]
+        if self.options.bell and begun:
+            self.host.ring(f"{', '.join(begun[:3])} {'waits' if len(begun) == 1 else 'wait'} for you")
+        self._waiting = set(waiting)
 
     def due(self) -> bool:
         """Whether what is shown is no longer what should be."""

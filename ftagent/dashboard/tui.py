@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
@@ -19,6 +20,7 @@ from ftagent.dashboard.model import Frame, Source
 from ftagent.dashboard.terminal import lent
 from ftagent.dashboard.theme import Palette
 from ftagent.dashboard.widgets.canvas import Canvas
+from ftagent.dashboard.widgets.cells import clean
 
 
 class Main(Screen[None], inherit_bindings=False):
@@ -114,8 +116,11 @@ class Dashboard(App[None], inherit_bindings=False):
     def leave(self, message: str | None) -> None:
         self.exit(message=message)
 
-    def ring(self) -> None:
+    def ring(self, text: str) -> None:
+        """A bell, and a note of the desktop from terminals that show one (OSC 9); the console of Linux would print it."""
         self.bell()
+        if self._driver is not None and os.environ.get("TERM") != "linux":
+            self._driver.write(f"\x1b]9;{clean(text)}\x1b\\")
 
     def copy(self, text: str) -> None:
         self.copy_to_clipboard(text)

@@ -138,8 +138,10 @@ def banners(frame: Frame, chrome: Chrome, room: Room) -> list[Line]:
             engine.state, "engine stopped"
         )
         why = f": {clean(engine.message)}" if engine.message else ""
-        press = "" if frame.readonly else ", press n"
+        press = "" if frame.readonly or engine.state != "stopped" else ", press n"
         lines.append(fit_line(line((f" {room.glyphs.bad} {words}{when}{press}{why}", "bad")), room.width))
+        if engine.hint and engine.state == "crashed":
+            lines.append(fit_line(line(("   ", "bad"), (clean(engine.hint), "key")), room.width))
     elif engine.warning:
         lines.append(fit_line(line((f" {room.glyphs.warn} {clean(engine.warning)}", "warn")), room.width))
     if chrome.frozen_s is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from ftagent.dashboard.model import Engine, Frame
+from collections.abc import Sequence
+
+from ftagent.dashboard.model import Engine, Flag, Frame
 from ftagent.dashboard.screens.chrome import clock, stale
 from ftagent.dashboard.screens.view import Room, View
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.bars import bar
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, Span, beside, clean, fill, fit, line, wrap
-from ftagent.dashboard.widgets.tables import Column, table
+from ftagent.dashboard.widgets.tables import Column, table, window
 from ftagent.dashboard.widgets.units import UNKNOWN, age, joules, percent, seconds, tokens, whole
 
 PATH = ("stopped", "starting", "loading", "warming", "ready", "stopping")
@@ -17,33 +19,48 @@ PATH = ("stopped", "starting", "loading", "warming", "ready", "stopping")
 
 class EngineView(View):
     part, title = "engine", "Engine"
-    hints = (("K", "keep alive"), ("P", "pause"), ("l", "logs"), ("d", "doctor"), ("1", "overview"))
+    hints = (("K", "keep alive"), ("P", "pause"), ("Tab", "phases"), ("l", "logs"), ("d", "doctor"), ("1", "overview"))
+    panes = 2
+
+    def ids(self, frame: Frame) -> Sequence[str]:
+        return [flag.name for flag in frame.engine.flags]
 
     def lines(self, frame: Frame, room: Room) -> list[Line]:
         engine, glyphs = frame.engine, room.glyphs
         facts = [*_path(engine, room.width - 4, glyphs), (), *_facts(engine, room.width - 4)]
+        if room.width < 100 and self.pane == 1:
+            facts = facts[:3]  # what was is what is wanted
         top = min(len(facts) + 2, room.height)
         blocks = box("Engine", facts, room.width, top, glyphs, stale(engine.told, frame.now))
         rest = room.height - top
         if rest < 4:
             return fill(blocks, room.width, room.height)
         if room.width < 100:
-            blocks += box("Settings and where they come from", _flags(engine, room.width - 4), room.width, rest, glyphs)
-            return fill(blocks, room.width, room.height)
+            side = self._settings if self.pane == 0 else self._past
+            return fill(blocks + side(frame, room.of(room.width, rest)), room.width, room.height)
         left = room.width // 2
-        right = room.width - left
-        crashes = _crashes(engine, frame.now, right - 4, glyphs)
         blocks += beside(
-            box(
-                "Settings and where they come from",
-                [*_flags(engine, left - 4), (), *_versions(engine)],
-                left,
-                rest,
-                glyphs,
-            ),
-            box("Phases and crashes", [*_phases(engine, glyphs), (), *crashes], right, rest, glyphs),
+            self._settings(frame, room.of(left, rest)), self._past(frame, room.of(room.width - left, rest))
         )
         return fill(blocks, room.width, room.height)
+
+    def _settings(self, frame: Frame, room: Room) -> list[Line]:
+        engine, tail = frame.engine, _versions(frame.engine)
+        rows = room.height - 3 - (len(tail) + 1 if room.height > len(tail) + 10 else 0)
+        start, end = window(len(engine.flags), self.index(frame), max(1, rows))
+        chosen = self.index(frame) - start if engine.flags and self.pane == 0 else None
+        lines = _flags(engine.flags[start:end], room.width - 4, chosen, room.glyphs)
+        if rows < room.height - 3:
+            lines += [(), *tail]
+        note = f"{end} of {len(engine.flags)}" if end - start < len(engine.flags) else ""
+        title = "Settings and where they come from"
+        return box(title, lines, room.width, room.height, room.glyphs, note, self.pane == 0)
+
+    def _past(self, frame: Frame, room: Room) -> list[Line]:
+        """How workers ended, then the states before."""
+        crashes = _crashes(frame.engine, frame.now, room.width - 4, room.glyphs)
+        lines = [*crashes, (), *_phases(frame.engine, room.glyphs)]
+        return box("Crashes and phases", lines, room.width, room.height, room.glyphs, "", self.pane == 1)
 
 
 def _path(engine: Engine, cells: int, glyphs: Glyphs) -> list[Line]:
@@ -95,11 +112,12 @@ def _machine(engine: Engine) -> str:
     return f"{power}   {heat}   {joules(engine.energy_j)} since the start"
 
 
-def _flags(engine: Engine, cells: int) -> list[Line]:
-    if not engine.flags:
+def _flags(flags: Sequence[Flag], cells: int, chosen: int | None, glyphs: Glyphs) -> list[Line]:
+    if not flags:
         return [line(("unknown", "dim"))]
     columns = (Column("SETTING", 10, 28, 0), Column("VALUE", 8, 32, 1), Column("FROM", 7, 14, 2))
-    return table(columns, [[clean(f.name), clean(f.value), f.origin or UNKNOWN] for f in engine.flags], cells)
+    rows = [[clean(f.name), clean(f.value), f.origin or UNKNOWN] for f in flags]
+    return table(columns, rows, cells, chosen, glyphs.pointer)
 
 
 def _versions(engine: Engine) -> list[Line]:

@@ -102,6 +102,15 @@ def _loading(frame: Frame, room: Room) -> list[Line]:
     return lines
 
 
+def _ways_on(frame: Frame) -> list[Line]:
+    """For who comes here before an engine runs."""
+    last = f", as before with {clean(frame.engine.model)}" if frame.engine.model else ""
+    ways = [] if frame.readonly else [("n", f"starts an agent, and the engine with it{last}")]
+    ways += [("r", "goes on with a session")] if frame.sessions and not frame.readonly else []
+    ways += [("d", "looks for what may stand in the way")]
+    return [(), *(line((f"{key}  ", "key"), text) for key, text in ways)]
+
+
 def _nothing_flies(frame: Frame, room: Room) -> list[Line]:
     engine, glyphs = frame.engine, room.glyphs
     if engine.state in BUSY:
@@ -109,7 +118,7 @@ def _nothing_flies(frame: Frame, room: Room) -> list[Line]:
     if engine.state != "ready":
         lines = [line((f"{glyphs.bad} {engine.state}", "bad"), (f"  {engine.code}" if engine.code else "", "dim"))]
         lines += [line(clean(text)) for text in (engine.message, engine.hint) if text]
-        return lines
+        return lines if engine.state == "crashed" else [*lines, *_ways_on(frame)]
     lines = [line((f"{glyphs.dot} nothing runs", "dim"))]
     if frame.turns:
         last = frame.turns[-1]

@@ -13,7 +13,7 @@ from ftagent.dashboard.screens.view import Ask, Effect, Predict, Room, Say, View
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.bars import bar, severity
 from ftagent.dashboard.widgets.boxes import box
-from ftagent.dashboard.widgets.cells import Line, Span, clean, fill, fit, line, wrap
+from ftagent.dashboard.widgets.cells import Line, Span, clean, fill, fit, line, width, wrap
 from ftagent.dashboard.widgets.tables import Cell, Column, table
 from ftagent.dashboard.widgets.units import UNKNOWN, of_size, percent, rate, seconds, size, tokens, whole
 
@@ -87,11 +87,11 @@ class MemoryView(View):
         lines = [_slider(memory, now, want, cells, glyphs), ()]
         chosen = self.planned
         if chosen is None:
-            lines += [_row(what, glyphs) for what in memory.what_ifs] or [
+            lines += [_row(what, glyphs, cells) for what in memory.what_ifs] or [
                 line(("Left and Right move the split", "dim"))
             ]
             return [*lines, (), line(("nothing is changed before A and a yes", "dim"))]
-        lines += [_row(chosen, glyphs)]
+        lines += [_row(chosen, glyphs, cells)]
         slots = f"   expert slots {whole(chosen.moe_slots)}" if chosen.moe_slots is not None else ""
         facts = f"window {tokens(chosen.window_tokens)}   KV {whole(chosen.kv_tokens)}{slots}   takes {seconds(chosen.seconds_to_apply)}"
         lines.append(line(facts))
@@ -239,7 +239,8 @@ def _slider(memory: Memory, now: int | None, want: int | None, cells: int, glyph
     return (Span(head, "dim"), *track, Span(tail))
 
 
-def _row(what: WhatIf, glyphs: Glyphs) -> Line:
+def _row(what: WhatIf, glyphs: Glyphs, cells: int) -> Line:
+    """The most telling first, as far as there is room."""
     label = fit(what.label, 12)
     if what.possible is False:
         return line((f"{label}{glyphs.bad} not possible", "warn"))
@@ -251,7 +252,11 @@ def _row(what: WhatIf, glyphs: Glyphs) -> Line:
         parts.append(f"hit {before} -> {percent(1 - what.miss_rate, 1)}")
     if what.moe_slots is not None:
         parts.append(f"experts {tokens(what.moe_slots)}")
-    return line(f"{label}{'   '.join([*parts, f'KV {tokens(what.kv_tokens)}'])}")
+    text = label
+    for number, part in enumerate([*parts, f"KV {tokens(what.kv_tokens)}"]):
+        more = text + ("   " if number else "") + part
+        text = more if width(more) <= cells else text
+    return line(text)
 
 
 def _moves(memory: Memory, glyphs: Glyphs) -> list[Line]:

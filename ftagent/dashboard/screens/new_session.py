@@ -10,12 +10,13 @@ from ftagent.dashboard.screens.view import Effect, Preview, Room, Run
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, beside, clean, cut, fit, line, width
 
-FIELDS = ("agent", "name", "folder", "more")
+FIELDS = ("agent", "name", "model", "folder", "more")
 HELP = {
     "agent": "Left and Right choose",
     "name": "of the session; empty: made up",
+    "model": "empty: the one that is served",
     "folder": "of the project; empty: this one",
-    "more": "options of ft launch, such as --isolated",
+    "more": "options of ft launch: --sealed, --detach",
 }
 
 
@@ -33,7 +34,7 @@ class NewSession(Overlay):
         self.agents = tuple(agents) or ("claude",)
         self.chosen = 0
         self.field = 0
-        self.texts = {"name": "", "folder": "", "more": ""}
+        self.texts = dict.fromkeys(FIELDS[1:], "")
         self.plan = ""
         self.columns = 80  # of the plan
         self.plan_of: tuple[str, ...] = ()  # arguments
@@ -43,6 +44,8 @@ class NewSession(Overlay):
         arguments = ["launch", self.agents[self.chosen]]
         if self.texts["name"].strip():
             arguments += ["--name", self.texts["name"].strip()]
+        if self.texts["model"].strip():
+            arguments += ["--model", self.texts["model"].strip()]
         if self.texts["folder"].strip():
             arguments += ["--project", self.texts["folder"].strip()]
         return (*arguments, *self.texts["more"].split())
@@ -52,7 +55,7 @@ class NewSession(Overlay):
 
     def lines(self, frame: Frame, room: Room) -> list[Line]:
         cells, rows = min(room.width, 150), min(room.height, 30)
-        left = cells if cells < 80 else 44
+        left = cells if cells < 80 else 44 if cells < 110 else 54
         self.columns = max(40, cells - left - 4)
         form: list[Line] = []
         for number, name in enumerate(FIELDS):

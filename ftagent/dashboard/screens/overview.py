@@ -23,7 +23,7 @@ from ftagent.dashboard.screens.panes import (
 from ftagent.dashboard.screens.sessions import session_table
 from ftagent.dashboard.screens.view import Effect, Explain, Go, Room, Run, Type, View
 from ftagent.dashboard.widgets.boxes import box
-from ftagent.dashboard.widgets.cells import Line, beside, clean, fill, line
+from ftagent.dashboard.widgets.cells import Line, Span, beside, clean, fill, line
 from ftagent.dashboard.widgets.tables import window
 from ftagent.dashboard.widgets.units import size
 
@@ -144,7 +144,7 @@ class Overview(View):
         low = min(10, max(4, (room.height - events) // 2))
         top = self._table(frame, room.of(room.width, room.height - events - low))
         pane = self._pane(self.pane or 1, frame, room.of(room.width, low))
-        last = [event_line(frame.events[-1], room)] if events else []
+        last = [_event(frame, room)] if events else []
         return fill([*top, *pane, *last], room.width, room.height)
 
     def _large(self, frame: Frame, room: Room) -> list[Line]:
@@ -159,11 +159,7 @@ class Overview(View):
         blocks = self._table(frame, room.of(room.width, table))
         blocks += beside(self._pane(1, frame, room.of(left, middle)), self._pane(2, frame, room.of(right, middle)))
         blocks += beside(self._pane(3, frame, room.of(left, low)), self._pane(4, frame, room.of(right, low)))
-        blocks += (
-            self._pane(5, frame, room.of(room.width, events))
-            if events > 1
-            else [event_line(frame.events[-1], room) if frame.events else ()]
-        )
+        blocks += self._pane(5, frame, room.of(room.width, events)) if events > 1 else [_event(frame, room)]
         return fill(blocks, room.width, room.height)  # fmt: skip
 
     def _wide(self, frame: Frame, room: Room) -> list[Line]:
@@ -221,3 +217,8 @@ class Overview(View):
 
     def export(self, frame: Frame) -> dict[str, Any]:
         return {"schema": "ft.dashboard/1", **asdict(frame)}
+
+
+def _event(frame: Frame, room: Room) -> Line:
+    """The newest one, where there is a line for it."""
+    return (Span(" "), *event_line(frame.events[-1], room.of(room.width - 1, 1))) if frame.events else ()

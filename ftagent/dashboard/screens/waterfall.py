@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ftagent.dashboard.model import Explanation, Turn
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.bars import shares
-from ftagent.dashboard.widgets.cells import Line, Span, clean, line, wrap
+from ftagent.dashboard.widgets.cells import Line, Span, clean, line, width, wrap
 from ftagent.dashboard.widgets.units import percent, rate, seconds, whole
 
 
@@ -36,7 +38,18 @@ def waterfall(turn: Turn, cells: int, glyphs: Glyphs) -> list[Line]:
     if turn.expert_hits and turn.expert_misses is not None:
         facts.append(f"experts hit {percent(turn.expert_hits / (turn.expert_hits + turn.expert_misses))}")
     facts.append(f"heartbeats {whole(turn.heartbeats)}")
-    return [*lines, line("   ".join(facts))]
+    return [*lines, *(line(text) for text in _joined(facts, cells))]
+
+
+def _joined(parts: Sequence[str], cells: int) -> list[str]:
+    """In as few lines as they fit in."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if width(lines[-1]) + 3 + width(part) <= cells:
+            lines[-1] += f"   {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def why(turn: Turn, explained: Explanation | None, cells: int, glyphs: Glyphs) -> list[Line]:

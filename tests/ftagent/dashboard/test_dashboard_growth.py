@@ -19,8 +19,8 @@ class Nobody:
     def draw(self) -> None:
         """Nothing is shown."""
 
-    def ring(self) -> None:
-        """Nobody hears it."""
+    def ring(self, text: str) -> None:
+        self.heard = [*getattr(self, "heard", ()), text]
 
 
 def test_a_hundred_thousand_events_leave_nothing_behind() -> None:
@@ -44,6 +44,18 @@ def test_a_hundred_thousand_events_leave_nothing_behind() -> None:
     tracemalloc.stop()
     assert desk.latest.events[-1].id == 99_999
     assert sizes[1] - sizes[0] < 200_000, sizes
+
+
+def test_a_bell_for_each_session_that_begins_to_wait_for_its_person() -> None:
+    host = Nobody()
+    desk, made = Desk(MockSource("four"), Options(), host), frame("four")
+
+    def waiting(*names: str):
+        return replace(made, sessions=tuple(replace(s, waits_for_person=s.name in names) for s in made.sessions))
+
+    for names in (("oc-main",), ("oc-main",), ("oc-main", "review"), (), ("claude-2", "codex-1")):
+        desk.take(waiting(*names))
+    assert host.heard == ["review waits for you", "claude-2, codex-1 wait for you"]
 
 
 def test_only_cells_that_changed_are_painted() -> None:

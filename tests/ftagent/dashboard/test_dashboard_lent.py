@@ -70,7 +70,7 @@ def _detached(screen: Terminal) -> None:
     """One that was started in the background is attached to, and comes back when it has ended."""
     screen.see("Sessions")
     _form(screen)
-    screen.press("Tab", "f", "a", "r", "Tab", "Tab", *"--detach")
+    screen.press("Tab", "f", "a", "r", "Tab", "Tab", "Tab", *"--detach")
     screen.see("ft launch pi --name far --detach")
     screen.press("Enter")
     screen.see(r"\[done\] Enter goes back")
