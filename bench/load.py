@@ -3,6 +3,8 @@
 Row `load.ftw`: bytes of a model directory per second, from a cold page cache into the memory that kernels read, checksums included,
 beside plain direct reads of the same files by as many threads. Rows `load.warm.<resident %>`: tokens decoded after a cold start
 until eight in a row reach 95 % of the steady rate, with all experts in memory and with half of them read from disk as needed.
+Rows `load.first.<tier>`: seconds from a cold start to the first token of a short prompt, served while experts are still read, beside
+one that waits for all of them; the two are interleaved.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import first_token
 import models
 import sides
 import versus
@@ -31,6 +34,7 @@ from engine.weights.manifest import Manifest, load_manifest
 BLOCK = 8 << 20
 TOGETHER = 8  # tokens whose mean rate is looked at
 STEADY = 0.95
+SHORT = 16  # tokens of a prompt
 
 
 def files(manifest: Manifest) -> list[Path]:
@@ -140,6 +144,8 @@ def main() -> int:
     with model(args) as directory:
         rows = [load_row(directory, 3 if args.quick else 7)]
         rows += [warm_row(directory, percent, tokens, args.threads) for percent in (100, 50)]
+        paths = files(load_manifest(directory))
+        rows += first_token.rows(directory, lambda: forget(paths), 3 if args.quick else 7, SHORT, args.threads)
     show(rows, args.json)
     return 0
 

@@ -12,8 +12,10 @@ others on disk: `predicted` (decode rate after a move), `pause`, `failed`, `plan
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import memory_engine
@@ -22,10 +24,10 @@ from memory_experts import Experts, missed
 
 from engine.bench.memory.clairvoyant import Clairvoyant, Misses
 from engine.bench.memory.figures import phase_rows, regret_row
-from engine.bench.memory.play import play
+from engine.bench.memory.play import Played, play
 from engine.bench.memory.trace import THROTTLES, Shape, Turn, load
 from engine.bench.rows import Row, show
-from engine.experts.record import Stream, load_stream
+from engine.experts.record import load_stream
 
 ROOT = Path(__file__).parent.parent
 ROUTING = ROOT / "bench" / "streams" / "smollm2-128x8.npz"
@@ -34,28 +36,39 @@ QUICK_TURNS = 8
 
 
 def model_rows(tiers: list[str], quick: bool) -> Iterator[Row]:
-    """What the modelled engines do with the two traces."""
-    stream, shape = load_stream(ROUTING), Shape()
-    growing, changing = (load(name)[: QUICK_TURNS if quick else None] for name in ("growing", "changing"))
-    misses = replayed(stream, [growing, changing], SIZES[-4:] if quick else SIZES)
-    for tier in tiers:
-        best = Clairvoyant(shape, THROTTLES[tier], misses)
+    """What the modelled engines do with the two traces. Their time is modelled, so they may share the machine."""
+    shape = Shape()
+    turns = {name: load(name)[: QUICK_TURNS if quick else None] for name in ("growing", "changing")}
+    steps = max(sum(turn.output for turn in trace) for trace in turns.values())
+    with ProcessPoolExecutor(os.cpu_count(), initializer=strict) as pool:
+        sizes = SIZES[-4:] if quick else SIZES
+        sums = {slots: pool.submit(replayed, slots, steps) for slots in sizes}
+        plays = {(name, tier): pool.submit(played, turns[name], tier) for name in turns for tier in tiers}
+        misses = Misses.of({slots: made.result() for slots, made in sums.items()})
+        for tier in tiers:
+            best = Clairvoyant(shape, THROTTLES[tier], misses)
+            yield from phase_rows(tier, plays["growing", tier].result(), turns["growing"], best, shape)
+            yield regret_row(tier, plays["changing", tier].result(), turns["changing"], best)
 
-        def experts(leased: Sequence[int]) -> Experts:
-            return Experts(stream, shape.slabs * shape.slots_per_slab, leased)
 
-        yield from phase_rows(tier, play(growing, shape, THROTTLES[tier], experts), growing, best, shape)
-        yield regret_row(tier, play(changing, shape, THROTTLES[tier], experts), changing, best)
+def strict() -> None:
+    np.seterr(all="raise", under="ignore")
 
 
-def replayed(stream: Stream, traces: list[list[Turn]], sizes: tuple[int, ...]) -> Misses:
+def replayed(slots: int, steps: int) -> list[int]:
     """Misses of every decode step of the longest trace; the others begin with the same steps."""
-    steps = max(sum(turn.output for turn in turns) for turns in traces)
-    made = {}
-    for slots in sizes:
-        print(f"routing replayed with {slots} slots", file=sys.stderr)
-        made[slots] = missed(stream, slots, steps)
-    return Misses.of(made)
+    print(f"routing replayed with {slots} slots", file=sys.stderr)
+    return missed(load_stream(ROUTING), slots, steps)
+
+
+def played(turns: list[Turn], tier: str) -> Played:
+    """The whole trace through the real memory of the engine."""
+    stream, shape = load_stream(ROUTING), Shape()
+
+    def experts(leased: Sequence[int]) -> Experts:
+        return Experts(stream, shape.slabs * shape.slots_per_slab, leased)
+
+    return play(turns, shape, THROTTLES[tier], experts)
 
 
 def main() -> int:
@@ -66,7 +79,6 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    np.seterr(all="raise", under="ignore")
     rows: list[Row] = []
     if args.only != "engine":
         rows += model_rows(args.tiers, args.quick)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.cache.by_hand import AnchorsByHand
 from engine.cache.checkpoints import CheckpointStore
@@ -32,13 +32,10 @@ from engine.scheduler.loop import Limits, Scheduler
 from engine.scheduler.orders import Orders
 from engine.scheduler.report import snapshot
 from engine.scheduler.request import MatcherFactory
-from engine.scheduler.sharing import Experts, process_memory, share_out
+from engine.scheduler.sharing import Experts, process_memory, serve_with, share_out
 from engine.scheduler.step import Runner
 from engine.scheduler.throttle import Throttled, chunk_of
 from engine.worker_config import WorkerConfig, parse_config
-
-if TYPE_CHECKING:
-    from engine.experts.executor import Executor
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +54,8 @@ class Engine:
     with slots that may change hands, `give_back` gets slabs whose memory the system may have.
 
     Weights may still be `coming` while requests run: None when all have. Whoever has this starts them, calls `finish` when they
-    have ended, with what frees so many pages (see runner.load.finish), and closes them."""
+    have ended, with what frees so many pages (see runner.load.finish), and closes them. It returns experts that are served in
+    another way from then on, or None."""
 
     pools: Pools
     runner: Runner
@@ -69,7 +67,7 @@ class Engine:
     experts: Experts = field(default_factory=Experts)
     give_back: Callable[[Sequence[int]], None] = lambda slabs: None
     coming: Coming | None = None
-    finish: Callable[[Callable[[int], object]], None] = lambda make_room: None
+    finish: Callable[[Callable[[int], object]], Experts | None] = lambda make_room: None
 
 
 Progress = Callable[[str, int, int], None]
@@ -87,7 +85,7 @@ class Worker:
         self._stats_asked: deque[int] = deque()
         self._report: Callable[[], dict[str, Any]] = lambda: {}
         self._memory: Balancing | None = None
-        self._backend = ""
+        self._backend, self._experts = "", Experts()
         self._orders: Orders | None = None
         self._arrival: Arrival | None = None
         self._read = {"done": 0, "total": 0}
@@ -106,7 +104,7 @@ class Worker:
             self._greeted.wait(GREETING_S)  # closing a socket with unread bytes would discard the message just sent
             return EXIT_NOT_READY
         scheduler = self._assemble(plan, engine)
-        arrival = Arrival(engine.coming, lambda: engine.finish(scheduler.free_pages), scheduler.post, self._ready)
+        arrival = Arrival(engine.coming, lambda: self._finish(engine, scheduler), scheduler.post, self._ready)
         self._arrival = arrival
         self._ready()
         try:
@@ -123,6 +121,14 @@ class Worker:
             scheduler.fail(WorkerGone(cause, "It is restarted; send the request again."))
             raise
         return 0
+
+    def _finish(self, engine: Engine, scheduler: Scheduler) -> None:
+        """All weights are there."""
+        experts = engine.finish(scheduler.free_pages)
+        if experts is not None and scheduler.memory is not None:
+            serve_with(scheduler.memory, experts)
+            self._experts = experts
+        self._backend = backend_of(engine)
 
     def _assemble(self, plan: Plan, engine: Engine) -> Scheduler:
         pools, store = engine.pools, None
@@ -160,7 +166,7 @@ class Worker:
         memory = scheduler.memory
         assert memory is not None
         self._memory = memory
-        self._backend = str(engine.report().get("backend", ""))
+        self._backend, self._experts = backend_of(engine), engine.experts
         memory.changed.append(self._ready)
         self._orders = Orders(
             plan,
@@ -169,8 +175,8 @@ class Worker:
             self._link.send,
             lambda: scheduler.running,
             lambda: process_memory(engine.report()),
-            engine.experts.resident,
-            engine.experts.picture,
+            lambda: self._experts.resident(),
+            lambda: self._experts.picture(),
             AnchorsByHand(store).act,
         )
         asked = {**asdict(self._config.options), "threads": self._config.threads}
@@ -233,6 +239,11 @@ class Worker:
         self._link.send({"t": "state", "state": state, "phase": "", "done": 0, "total": 0, **fields})
 
 
+def backend_of(engine: Engine) -> str:
+    """The one that serves experts; empty while it is still to be chosen."""
+    return str(engine.report().get("backend", "")).replace("auto", "")
+
+
 def open_disk(config: WorkerConfig, plan: Plan, activations: str) -> Disk | None:
     """The prefixes of this model on disk, as this plan lays them out and this precision computes them; None when there
     shall be none or the folder cannot be used."""
@@ -265,63 +276,9 @@ def _first_line(failure: Exception) -> str:
 
 def begin_engine(config: WorkerConfig, plan: Plan, progress: Progress) -> Engine:
     """Load the real model as far as it must be for requests to run. Imports torch."""
+    from engine.worker_engine import load_engine
+
     return load_engine(config, plan, progress, early=True)
-
-
-def load_engine(config: WorkerConfig, plan: Plan, progress: Progress, early: bool = False) -> Engine:
-    """Load the real model. Imports torch."""
-    from engine.device.cores import claim
-    from engine.prompt.grammar import Matcher, load_tokenizer
-    from engine.runner.load import begin, finish, load
-
-    cores = claim(config.threads)
-    if cores.warning:
-        log.warning("%s", cores.warning)
-    loaded = (begin if early else load)(config.model_dir, plan, config.threads, progress, options=config.options)
-    manifest, experts = loaded.manifest, loaded.experts
-    vocab_size = manifest.geometry.vocab_size
-
-    def matcher(grammar: str) -> Matcher:
-        path = manifest.path(manifest.tokenizer)
-        return Matcher(load_tokenizer(path, vocab_size, manifest.eos_token_ids), grammar)
-
-    def expert_counts() -> tuple[int, int]:
-        return (0, 0) if experts is None else (sum(experts.hits), sum(experts.misses))
-
-    def report() -> dict[str, Any]:
-        return {**loaded.report(), "cores": {**asdict(cores), "warning": cores.warning}}
-
-    def listen(event: Event) -> None:
-        if cores.warning:
-            event("cores-shared", {"message": cores.warning})
-        if experts is not None:
-            watch = experts.watch
-            watch.changed = lambda: event("experts-slow" if watch.slow else "experts-recovered", watch.report())
-
-    return Engine(
-        loaded.pools,
-        loaded.runner,
-        vocab_size,
-        matcher,
-        expert_counts,
-        report,
-        listen,
-        movable(experts),
-        loaded.give_back,
-        loaded.coming,
-        lambda make_room: finish(loaded, progress, make_room),
-    )
-
-
-def movable(experts: Executor | None) -> Experts:
-    """What of the experts may change hands while they serve: nothing where they are computed in their places."""
-    from engine.experts.tiered import Tiered
-
-    if not isinstance(experts, Tiered):
-        return Experts()
-    return Experts(
-        experts, experts.curve, experts.miss_s, lambda: sum(experts.misses), lambda: experts.resident, experts.picture
-    )
 
 
 def serve(config: WorkerConfig, load: Load = begin_engine) -> int:

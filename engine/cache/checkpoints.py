@@ -33,6 +33,7 @@ class CheckpointStore:
         self.cap_bytes = cap_bytes
         self.grid = grid
         self.evictions = 0
+        self.given_up: Callable[[Checkpoint], None] = lambda checkpoint: None  # told of each, while it is still there
         self._pool = pool
         self._event = event
         self._clock = clock
@@ -195,6 +196,10 @@ class CheckpointStore:
             self._evict(victim)
         return victim is not None
 
+    def order(self, cap: int) -> list[Checkpoint]:
+        """In which order they would go if `cap` were the most there may be."""
+        return self._eviction.order(self._kept.values(), cap)
+
     def moved(self, states: Mapping[int, int]) -> None:
         """These states have other ids now: old id -> new one. No id is both."""
         for old, new in states.items():
@@ -261,6 +266,7 @@ class CheckpointStore:
     def _evict(self, victim: Checkpoint) -> None:
         self._event("checkpoint-evicted", {"position": victim.position, "class": victim.kind})
         self.evictions += 1
+        self.given_up(victim)
         self.drop(victim)
 
     def _touch(self, checkpoint: Checkpoint, line: str, side: bool) -> None:

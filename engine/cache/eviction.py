@@ -48,10 +48,15 @@ class Eviction:
             return not side or checkpoint.side or not (_wanted(checkpoint, live) or id(checkpoint) in tips)
 
         def order(checkpoint: Checkpoint) -> tuple[bool, bool, float, int]:
-            tip, wanted = checkpoint is last or id(checkpoint) in tips, _wanted(checkpoint, live)
-            return tip, wanted, self._worth(checkpoint, cap), checkpoint.last_use
+            return self._order(checkpoint, cap, live, checkpoint is last or id(checkpoint) in tips)
 
         return min((c for c in kept if allowed(c)), key=order, default=None)
+
+    def order(self, kept: Collection[Checkpoint], cap: int) -> list[Checkpoint]:
+        """In which order they go, whoever asks; at the end what is never evicted."""
+        live = set(self._lines.live(cap))
+        safe, tips = self._lines.safe(kept, cap), self._lines.tips(live)
+        return sorted(kept, key=lambda c: (id(c) in safe, self._order(c, cap, live, id(c) in tips)))
 
     def less(self, checkpoint: Checkpoint, cap: int, worth: float) -> bool:
         """True when it may go for what is worth so much: it is not the newest of a live line, and no live line wants it or it is
@@ -60,6 +65,11 @@ class Eviction:
         if id(checkpoint) in self._lines.tips(live):
             return False
         return not _wanted(checkpoint, live) or self._worth(checkpoint, cap) < worth
+
+    def _order(
+        self, checkpoint: Checkpoint, cap: int, live: Container[str], tip: bool
+    ) -> tuple[bool, bool, float, int]:
+        return tip, _wanted(checkpoint, live), self._worth(checkpoint, cap), checkpoint.last_use
 
     def _worth(self, checkpoint: Checkpoint, cap: int) -> float:
         replay = checkpoint.position - (checkpoint.parent.position if checkpoint.parent else 0)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.memory.balance.bounds import Bounds, with_lead
+from engine.memory.balance.bounds import Bounds, state_sizes, with_lead
 from engine.memory.balance.value import predict, turn_s
 from engine.memory.balance.view import Line, Prediction, Proposal, View
 from engine.memory.split import KV, Split
@@ -45,7 +46,7 @@ class Balancer:
         view = with_lead(view, -(-self.tuning.lead_tokens // max(1, view.tokens_per_slab)))
         half_lead = needed + (view.need_kv - needed) // 2  # it is filled up again when it is half used
         bounds = Bounds.of(view)
-        best = self._best(view, bounds)
+        best = self._best(view, [bounds, *(Bounds.of(view, state) for state in state_sizes(view))])
         reason, urgent = self._forced(view, bounds, best, waits)
         if not reason:
             reason = self._gains(view, best, max(least_kv, min(half_lead, bounds.low)))
@@ -94,11 +95,15 @@ class Balancer:
             }
         )
 
-    def _best(self, view: View, bounds: Bounds) -> Split:
+    def _best(self, view: View, possible: Sequence[Bounds]) -> Split:
         """The cheapest possible split; of equal ones the nearest to what is."""
-        splits = [bounds.split(kv) for kv in sorted(set(bounds.sizes(view)))]
-        now = view.split.kv_slabs
-        return min(splits, key=lambda split: (turn_s(view, split), abs(split.kv_slabs - now)))
+        splits = [bounds.split(kv) for bounds in possible for kv in sorted(set(bounds.sizes(view)))]
+        now = view.split
+
+        def order(split: Split) -> tuple[float, int, int]:
+            return turn_s(view, split), abs(split.state_slabs - now.state_slabs), abs(split.kv_slabs - now.kv_slabs)
+
+        return min(splits, key=order)
 
     def _forced(self, view: View, bounds: Bounds, best: Split, waits: bool) -> tuple[str, bool]:
         """(why the split must change whatever it gains, whether somebody waits); empty when it need not."""
@@ -129,4 +134,6 @@ class Balancer:
             return "a running request grows" if any(line.running for line in view.lines) else "nobody used it"
         if cost - better <= self.tuning.band * cost:
             return ""
+        if best.state_slabs != now.state_slabs:
+            return "checkpoints save more" if best.state_slabs > now.state_slabs else "checkpoints save less"
         return "the next turn needs KV" if more else "experts gain more"

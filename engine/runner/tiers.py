@@ -69,7 +69,7 @@ class Tiers:
 
     def candidates(self) -> list[str]:
         """Backends that are worth a try where the choice is left to us, the simplest first."""
-        whole = ["fused"] if self.wanted >= self.layers * self.experts else []
+        whole = ["fused"] if min(self.wanted, len(self.leased)) >= self.layers * self.experts else []
         return [*whole, "offload", "cpu", "hybrid"]
 
     def _from_disk(self) -> Tiered:

@@ -92,6 +92,11 @@ class Mover:
         """More slots would lie empty."""
         return self._experts.most_slots
 
+    def serve_with(self, executor: ExpertSlots | None) -> None:
+        """Experts are served by another one from now on, in the slots they have. What is under way ends where it is."""
+        self.stop()
+        self._experts = ExpertSlabs(self._arena, self._pools.slots, executor)
+
     def ask(self, slots: int | None) -> None:
         """Use at most so many of the slots that experts have; None: all. Raises ExpertsDamaged."""
         self._experts.ask(slots)

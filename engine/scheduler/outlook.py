@@ -10,6 +10,7 @@ from engine.memory.balance.growth import Growth
 from engine.memory.balance.view import View
 from engine.memory.pools import Pools
 from engine.scheduler.moves import Mover
+from engine.scheduler.replays import Replays
 from engine.scheduler.request import Request
 
 RECENT = 1 / 16  # of the newest step in running means
@@ -43,11 +44,17 @@ class Outlook:
         self.cost = StepCost(miss_s)
         self.curve = curve
         self.window_tokens = window_tokens
+        self.replays: Replays | None = None  # of a model with checkpoints
         self._pools, self._misses = pools, misses
         self._missed = misses()
         self._rows = 1.0
         self._prefill_s: float | None = None  # for one token
         self._decode_s, self._decodes = 0.0, 0  # of the steps since the last `mark`
+
+    def serve_with(self, curve: Curve | None, miss_s: float, misses: Callable[[], int]) -> None:
+        """Experts are served in another way from now on: what steps cost is to be learnt anew."""
+        self.cost, self.curve, self._misses = StepCost(miss_s), curve, misses
+        self._missed = misses()
 
     @property
     def known(self) -> bool:
@@ -141,6 +148,7 @@ class Outlook:
             experts=mover.most_slots(),
             routed=0.0 if curve is None else curve.asked,
             slab_s=copy_s,
+            restart_tokens=None if self.replays is None or not self.replays.curve.known else self.replays.tokens,
         )
 
     def _lines(self, running: Iterable[Request]) -> dict[str, int]:

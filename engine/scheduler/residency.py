@@ -38,6 +38,7 @@ class Residency:
         self.store = store
         self.holders: list[Holder] = []
         self.press: Callable[[int], None] = lambda pages: None  # told before something cached is given up for so many
+        self.enters: Callable[[Request, Match], None] = lambda request, match: None  # told before it resumes
         self.rolling = Rolling(runner, cache, store)
         self._runner = runner
 
@@ -48,6 +49,7 @@ class Residency:
         """
         match = self.match(request)
         points = request.submit.edit_points
+        self.enters(request, match)
         if self.store is not None:
             self.store.used(match, request.submit.session, request.side, points, request.line)
         for page in match.pages:

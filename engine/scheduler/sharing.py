@@ -16,6 +16,7 @@ from engine.scheduler.balancing import Balancing, Event
 from engine.scheduler.moves import Mover
 from engine.scheduler.others import Foreign
 from engine.scheduler.outlook import Curve, Outlook
+from engine.scheduler.replays import Replays
 from engine.scheduler.residency import Residency
 from engine.scheduler.slots import ExpertSlots
 from engine.scheduler.step import Runner
@@ -54,6 +55,9 @@ def share_out(
     def make(residency: Residency) -> Balancing:
         mover = Mover(pools, cache, store, runner, experts.slots, residency, give_back=give_back)
         outlook = Outlook(pools, plan.tier.window_tokens, experts.curve, experts.miss_s, experts.misses)
+        if store is not None and pools.states is not None:
+            outlook.replays = Replays(cache, store, pools.states)
+            residency.enters = outlook.replays.enters
         return Balancing(
             mover,
             outlook,
@@ -66,6 +70,17 @@ def share_out(
         )
 
     return make
+
+
+def serve_with(memory: Balancing, experts: Experts) -> None:
+    """Experts are served in another way from now on; their old slots hold nothing any more. Call between steps. Slabs that they
+    no longer use are not shared out again: it is as if they had been served so from the start."""
+    memory.mover.serve_with(experts.slots)
+    memory.outlook.serve_with(experts.curve, experts.miss_s, experts.misses)
+    memory.sizes.serve_anew()
+    if not memory.mover.experts_move:
+        memory.budget = max(memory.start.slabs, memory.mover.split.slabs + memory.lent)
+    memory.tell_changed()
 
 
 def process_memory(run: Mapping[str, Any]) -> dict[str, Any]:

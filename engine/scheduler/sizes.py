@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.memory.split import EXPERTS, KV
 from engine.scheduler.moves import Mover
 from engine.scheduler.outlook import Outlook
@@ -63,6 +65,14 @@ class Sizes:
     def set_by_hand(self, kv_tokens: int | None, slots: int | None) -> None:
         """Pin these, or unpin what is None. The use of slots is said again, and checked."""
         self.kv_pin, self.slots_pin = kv_tokens, slots
+        self._used_slots = -1
+        self.use_slots()
+
+    def serve_anew(self) -> None:
+        """Experts are served in another way: where they have no slots that move, the start is as if they never had."""
+        if not self._mover.experts_move:
+            self.start = replace(self.start, experts_slabs=self._mover.split.experts_slabs)
+            self.slots_pin = None
         self._used_slots = -1
         self.use_slots()
 

@@ -33,11 +33,27 @@ def phase_rows(tier: str, played: Played, turns: Sequence[Turn], best: Clairvoya
             rate,
             samples=len(ours),
             static_kv_slabs=slabs,
+            **(series(played, shape) if whole else {}),
         )
         if not whole:
             ratios.append(row["ratio"])
         yield row
     yield _row(f"memory.{tier}.phase", min(ratios), "of static", 1.0, samples=len(ratios))
+
+
+def series(played: Played, shape: Shape) -> dict[str, object]:
+    """How the slabs were shared out while the session grew, and how fast it decoded: a line of numbers for each turn."""
+    made, rest = [], iter(sorted(played.decoded))
+    step = next(rest, None)
+    for tokens, kv, experts in played.shares:
+        seconds = []
+        while step is not None and step[0] < tokens:
+            seconds.append(step[1])
+            step = next(rest, None)
+        made.append([tokens, kv, experts, rounded(len(seconds) / sum(seconds)) if seconds else None])
+    columns = ["tokens", "kv_slabs", "experts_slabs", "tokens_per_s"]
+    sizes = {"slabs": shape.slabs, "slab_tokens": shape.tokens_per_slab, "slots_per_slab": shape.slots_per_slab}
+    return {**sizes, "series_columns": columns, "series": made}
 
 
 def best_static(turns: Sequence[Turn], phase: tuple[int, int], best: Clairvoyant, shape: Shape) -> tuple[int, float]:

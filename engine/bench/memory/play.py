@@ -45,10 +45,12 @@ MakeExperts = Callable[[Sequence[int]], Experts]  # from the slots that are leas
 
 @dataclass(slots=True)
 class Played:
-    """`decoded` has (context, seconds) of every decode step; `replayed` prompt tokens were computed again; `moves` is what the
-    engine told of each; `failed` are the errors that requests got; `log` is the balancer's."""
+    """`decoded` has (context, seconds) of every decode step; `shares` has (tokens, slabs of KV, slabs of experts) at the end of
+    every turn; `replayed` prompt tokens were computed again; `moves` is what the engine told of each; `failed` are the errors that
+    requests got; `log` is the balancer's."""
 
     decoded: list[tuple[int, float]] = field(default_factory=list)
+    shares: list[tuple[int, int, int]] = field(default_factory=list)
     replayed: int = 0
     replay_s: float = 0.0
     move_s: float = 0.0
@@ -183,6 +185,9 @@ class _Engine:
         played.replayed += again
         played.replay_s += again / self._throttle.prefill_tokens_per_s
         self._lines[turn.line] = tokens + output
+        assert self._scheduler.memory is not None
+        split = self._scheduler.memory.mover.split
+        played.shares.append((len(tokens) + turn.output, split.kv_slabs, split.experts_slabs))
 
     def end(self) -> Played:
         self._pools.check()

@@ -32,12 +32,13 @@ class Bounds:
         return Split(kv_slabs, self.state, max(min(left, self.least_experts), experts))
 
     @staticmethod
-    def of(view: View) -> Bounds:
-        """`view.need_kv` is granted as far as there is anything to grant."""
+    def of(view: View, state_slabs: int | None = None) -> Bounds:
+        """`view.need_kv` is granted as far as there is anything to grant. `state_slabs` instead of what states have now."""
         usable, least, pins = view.usable, view.least, view.pins
         least_experts = least.experts_slabs if view.slots_per_slab else 0
         room = usable - least.kv_slabs - least_experts
-        state = max(least.state_slabs, min(pins.get(STATE, view.split.state_slabs), room))
+        state = view.split.state_slabs if state_slabs is None else state_slabs
+        state = max(least.state_slabs, min(pins.get(STATE, state), room))
         most_kv = max(least.kv_slabs, usable - state - least_experts)
         most_experts = -(-view.experts // view.slots_per_slab) if view.slots_per_slab else 0
         fixed = pins.get(EXPERTS)
@@ -65,6 +66,14 @@ class Bounds:
                 slabs = view.need_kv - int(-tokens // view.tokens_per_slab)
                 if self.low <= slabs <= self.high:
                     yield slabs
+
+
+def state_sizes(view: View) -> list[int]:
+    """Numbers of slabs for states worth comparing with what they have: the least, and 1, 2, 4, … more."""
+    least = view.least.state_slabs
+    if view.restart_tokens is None or STATE in view.pins or not least:
+        return []
+    return [least, *(least + (1 << i) for i in range((view.usable - least).bit_length()))]
 
 
 def with_lead(view: View, lead_slabs: int) -> View:

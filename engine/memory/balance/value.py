@@ -14,9 +14,13 @@ def step_s(view: View, split: Split) -> float:
 
 
 def turn_s(view: View, split: Split) -> float:
-    """Seconds of one turn: its steps, and the tokens that are expected to be computed again because KV has no room."""
+    """Seconds of one turn: its steps, and the tokens that are expected to be computed again because KV or checkpoints have no
+    room."""
     steps = view.steps_per_turn / max(1.0, view.rows)  # turns that decode together share their steps
-    return steps * step_s(view, split) + replayed(view, split.kv_slabs) * view.replay_s
+    again = replayed(view, split.kv_slabs)
+    if view.restart_tokens is not None:
+        again += view.restart_tokens(split.state_slabs)
+    return steps * step_s(view, split) + again * view.replay_s
 
 
 def replayed(view: View, kv_slabs: int) -> float:

@@ -53,6 +53,9 @@ class View:
     experts: int = 1 << 30  # slots that hold every expert there is
     routed: float = 0.0  # experts that a step asks for; 0: not known
     slab_s: float = 0.0  # emptying one slab for another tenant
+    restart_tokens: Callable[[int], float] | None = (
+        None  # computed again each turn for lack of a checkpoint, by slabs of states
+    )
 
     @property
     def usable(self) -> int:

@@ -19,6 +19,11 @@ def falling(asked: float, power: float, noise: float = 0.0):
     return lambda slots: asked * (1 + noise) * max(0.0, 1 - slots / EXPERTS) ** power
 
 
+def saving(enough: int, tokens: float):
+    """Tokens computed again for lack of checkpoints: none once states have `enough` slabs."""
+    return lambda slabs: tokens * max(0.0, 1 - slabs / enough)
+
+
 @st.composite
 def lines(draw) -> tuple[Line, ...]:
     made = st.builds(
@@ -57,6 +62,7 @@ def views(draw, pinned: bool = True) -> View:
         take_back=draw(st.integers(0, slabs)),
         lines=draw(lines()),
         replay_s=draw(st.floats(0, 0.02)),
+        restart_tokens=draw(st.none() | st.builds(saving, st.integers(1, 60), st.floats(0, 5000))),
         steps_per_turn=draw(st.floats(1, 500)),
         pins=pins,
         experts=EXPERTS,

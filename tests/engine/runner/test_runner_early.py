@@ -6,17 +6,20 @@ import shutil
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from engine.device import choose, emulated
 from engine.device.clock import ModelClock
 from engine.errors import WeightsError
+from engine.memory import planner
 from engine.memory.arena import ArenaFull
 from engine.memory.options import Options
 from engine.memory.plan import Settings
 from engine.memory.planner import plan_model
 from engine.runner.load import Loaded, begin, finish, load
+from engine.runner.tiers import Tiers
 from engine.scheduler.step import Slice
 from engine.weights import direct
 from engine.weights.manifest import load_manifest
@@ -28,6 +31,8 @@ TIERS = {
     "offload": {"moe_backend": "offload", "moe_slots": 12},
     "emulated-offload": {"device": "emulated", "moe_backend": "offload", "moe_slots": 12, "device_memory": 64 << 20},
     "emulated-hybrid": {"device": "emulated", "moe_backend": "hybrid", "moe_slots": 12, "device_memory": 64 << 20},
+    "emulated-auto": {"device": "emulated", "moe_slots": 12, "device_memory": 64 << 20},
+    "emulated-auto with all experts": {"device": "emulated", "moe_slots": 64, "device_memory": 64 << 20},
 }
 
 
@@ -63,19 +68,32 @@ def opened(how, directory: Path, **asked) -> Loaded:
     return how(directory, plan, 2, options=Options("f32", 1.0, 2.0))
 
 
-def logits(loaded: Loaded, tokens: list[int], chunks: list[int]) -> torch.Tensor:
-    pools = loaded.pools
-    pages, state = pools.pages.alloc(-(-len(tokens) // pools.page_tokens)), pools.states.alloc()
-    loaded.runner.zero_state(state)
-    rows, done = [], 0
-    for n in chunks:
-        ids, batch = loaded.runner.batches.build([Slice(0, tokens[done : done + n], done, pages, state)])
+class Running:
+    """One sequence, computed a few tokens at a time."""
+
+    def __init__(self, loaded: Loaded, tokens: list[int]) -> None:
+        self.loaded, self.tokens, self.done = loaded, tokens, 0
+        pools = loaded.pools
+        self.pages, self.state = pools.pages.alloc(-(-len(tokens) // pools.page_tokens)), pools.states.alloc()
+        loaded.runner.zero_state(self.state)
+
+    def compute(self, n: int) -> torch.Tensor:
+        part = self.tokens[self.done : self.done + n]
+        ids, batch = self.loaded.runner.batches.build([Slice(0, part, self.done, self.pages, self.state)])
+        self.done += n
         with torch.inference_mode():
-            rows.append(loaded.runner.model.forward(ids, batch, torch.arange(n), list))
-        done += n
-    for page in pages:
-        pools.pages.release(page)
-    pools.states.release(state)
+            return self.loaded.runner.model.forward(ids, batch, torch.arange(n), list)
+
+    def leave(self) -> None:
+        for page in self.pages:
+            self.loaded.pools.pages.release(page)
+        self.loaded.pools.states.release(self.state)
+
+
+def logits(loaded: Loaded, tokens: list[int], chunks: list[int]) -> torch.Tensor:
+    running = Running(loaded, tokens)
+    rows = [running.compute(n) for n in chunks]
+    running.leave()
     return torch.cat(rows)
 
 
@@ -97,6 +115,58 @@ def test_the_first_request_is_served_before_the_last_expert_is_there_with_the_sa
     assert early.pools.pages.used == early.pools.states.used == 0
     for loaded in (early, whole):
         loaded.experts.close()
+
+
+@pytest.mark.parametrize("backend,slots", [("cpu", 12), ("offload", 24), ("fused", 64), ("hybrid", 40)])
+def test_the_backend_is_chosen_between_two_steps_of_a_request(models_dir, gate, monkeypatch, backend, slots):
+    """It began with whatever serves early; what it computed holds, and what it learnt and counted."""
+    monkeypatch.setattr(Tiers, "candidates", lambda tiers: [backend])
+    directory, tokens = models_dir / "tiny-hybrid", [7, 300, 12, 44, 5]
+    asked = {"device": "emulated", "moe_slots": slots, "device_memory": 64 << 20}
+    early = opened(begin, directory, **asked)
+    assert early.backend == "auto"
+    first_experts = early.experts
+    early.coming.start()
+    running = Running(early, tokens)
+    got = [running.compute(2), running.compute(1)]
+    counted = sum(first_experts.hits) + sum(first_experts.misses)
+    gate.set()
+    finish(early)
+    assert early.backend == backend == early.decision.backend and early.experts is not first_experts
+    assert sum(early.experts.hits) + sum(early.experts.misses) > counted
+    got += [running.compute(1), running.compute(1)]
+    running.leave()
+    whole = opened(load, directory)
+    assert torch.equal(torch.cat(got), logits(whole, tokens, [2, 1, 1, 1]))
+    early.pools.check()
+    assert (early.pools.slots.used == 0) == (backend == "cpu")
+    early.experts.close()
+
+
+def test_a_choice_waits_for_memory_and_takes_the_slots_there_are_by_then(models_dir, gate, monkeypatch):
+    monkeypatch.setattr(planner, "MIN_SLAB_BYTES", 120 << 10)  # several slabs of slots
+    monkeypatch.setattr(Tiers, "candidates", lambda tiers: ["hybrid"])
+    early = opened(begin, models_dir / "tiny-hybrid", device="emulated", moe_slots=24, device_memory=64 << 20)
+    early.coming.start()
+    logits(early, [7, 300, 12], [3])
+    gate.set()
+    states = [early.pools.states.alloc() for _ in range(early.pools.states.free)]
+    before = early.experts
+    for _ in range(2):
+        with pytest.raises(ArenaFull):
+            finish(early)
+    assert early.experts is before and early.backend == "auto"
+    for state in states:
+        early.pools.states.release(state)
+    gone = max(early.pools.arena.held("experts"))
+    early.experts.withdraw(list(early.pools.slots.slots_of(gone)))
+    early.pools.slots.give_back([gone])
+    finish(early)
+    assert early.backend == "hybrid"
+    used = np.flatnonzero(early.experts.table.offered)
+    held = {s for slab in early.pools.arena.held("experts") for s in early.pools.slots.slots_of(slab)}
+    assert len(used) and set(used.tolist()) <= held
+    early.experts.close()
 
 
 def test_who_runs_a_whole_chunk_meanwhile_has_done_the_first_forward(models_dir, gate):

@@ -20,7 +20,8 @@ from engine.memory.split import Split
 from engine.protocol import EditPoint, Submit
 from engine.scheduler.loop import Limits, Scheduler
 from engine.scheduler.sharing import share_out
-from engine.worker import Engine, WorkerConfig, load_engine
+from engine.worker import Engine, WorkerConfig
+from engine.worker_engine import load_engine
 
 VOCAB = 1000
 TIERS = {

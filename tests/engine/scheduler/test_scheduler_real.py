@@ -11,7 +11,8 @@ from engine.memory.plan import Settings
 from engine.memory.planner import plan_model
 from engine.protocol import EditPoint, Sampling, Submit
 from engine.scheduler.loop import Limits, Scheduler
-from engine.worker import WorkerConfig, load_engine
+from engine.worker import WorkerConfig
+from engine.worker_engine import load_engine
 
 VOCAB = 1000  # prompts use few token ids, so that edits collide
 
