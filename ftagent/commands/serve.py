@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ftagent.context import Context
 from ftagent.local_engine.options import add_engine_flags, engine_flags
+from ftagent.output import note
 
 if TYPE_CHECKING:
     from ftagent.local_engine.models import LocalModel
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, context: Context) -> int:
     from ftagent.errors import Conflict, UsageError
     from ftagent.local_engine.command import engine_command, foreground_environment, run_engine_tool, unknown_flags
+    from ftagent.local_engine.holder import holder
     from ftagent.local_engine.models import find_model
     from ftagent.local_engine.options import as_arguments
     from ftagent.local_engine.process import refuse_foreign_port, serve_arguments
@@ -62,7 +64,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise Conflict(
             f"An engine is running already at {running.url.text}.", "ft engine stop", code="FT-E0613 running"
         )
-    refuse_foreign_port(settings.number("port"))
+    held = holder(context.paths)
+    if held is not None and held.ending:
+        note("ft: waiting for the engine before, which is ending")  # the new one does, and takes its port
+    else:
+        refuse_foreign_port(settings.number("port"))
     ensure(context.paths.runtime)
     command = engine_command(
         "serve", *serve_arguments(model, settings, models_dir, context.paths), *upstream, *args.rest

@@ -148,10 +148,15 @@ def ending():
 
 
 LOCK = (RUNTIME / "supervisor.lock").open("a+")
-try:
-    fcntl.flock(LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    sys.exit(6)
+while True:
+    try:
+        fcntl.flock(LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+    except BlockingIOError:
+        record = RUNTIME / "engine.json"
+        if record.exists() and "ending" not in record.read_text():
+            sys.exit(6)
+        time.sleep(0.05)
 LOCK.truncate(0)
 LOCK.write(f"{os.getpid()} {Path('/proc/self/stat').read_text().rpartition(')')[2].split()[19]}\n")
 LOCK.flush()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,9 +28,15 @@ def ending_engine(sandbox) -> int:
     engine = find_engine(find_paths(sandbox.env))
     assert engine is not None and engine.pid is not None
     engine.client.post("/v1/engine/stop", {})
-    while find_engine(find_paths(sandbox.env)) is not None:
-        time.sleep(0.01)
+    until(lambda: find_engine(find_paths(sandbox.env)) is None)
     return engine.pid
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 180
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_start_waits_for_the_engine_that_is_ending(sandbox) -> None:
@@ -40,21 +47,30 @@ def test_a_start_waits_for_the_engine_that_is_ending(sandbox) -> None:
     assert sandbox.run("engine", "status").returncode == 0
 
 
-def test_an_ending_engine_is_said_to_be_stopping_and_a_stop_waits_for_its_end(sandbox) -> None:
+def test_an_ending_engine_is_said_to_be_stopping_and_a_stop_waits_for_its_end(sandbox, monkeypatch) -> None:
+    monkeypatch.setattr(stop, "TERM_GRACE_S", 0.3)
     sandbox.model()
     assert sandbox.run("engine", "start", "-q", fake=True, env={"FAKE_ENDING_S": "30"}).returncode == 0
     paths = find_paths(sandbox.env)
     engine = find_engine(paths)
     assert engine is not None and engine.pid is not None
     engine.client.post("/v1/engine/stop", {})
+    until(lambda: sandbox.run("engine", "status").returncode != 0)
     status = sandbox.run("engine", "status")
-    while status.returncode == 0:
-        status = sandbox.run("engine", "status")
     assert status.returncode == 3 and "stopping" in status.stdout and str(engine.pid) in status.stdout
     assert json.loads(sandbox.run("engine", "status", "--json").stdout)["state"] == "stopping"
     assert sandbox.run("engine", "wait", fake=True).returncode == 3
     assert stop.stop_engine(paths, grace_s=0.2) is True  # asks, then ends it
     assert not is_alive(engine.pid) and holder(paths) is None
+
+
+def test_serve_waits_for_the_engine_that_is_ending(sandbox) -> None:
+    before = ending_engine(sandbox)
+    served = sandbox.start("serve")
+    until(lambda: sandbox.run("engine", "status").returncode == 0)
+    assert sandbox.engine_starts() == 2 and not is_alive(before)
+    assert sandbox.run("engine", "stop").returncode == 0
+    assert "which is ending" in served.communicate(timeout=300)[1]
 
 
 def test_starts_and_stops_at_once_leave_an_engine_that_can_be_used(sandbox) -> None:
