@@ -56,7 +56,7 @@ class Eviction:
         """In which order they go, whoever asks; at the end what is never evicted."""
         live = set(self._lines.live(cap))
         safe, tips = self._lines.safe(kept, cap), self._lines.tips(live)
-        return sorted(kept, key=lambda c: (id(c) in safe, self._order(c, cap, live, id(c) in tips)))
+        return sorted(kept, key=lambda c: (c.pinned or id(c) in safe, self._order(c, cap, live, id(c) in tips)))
 
     def less(self, checkpoint: Checkpoint, cap: int, worth: float) -> bool:
         """True when it may go for what is worth so much: it is not the newest of a live line, and no live line wants it or it is
