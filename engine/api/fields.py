@@ -220,3 +220,8 @@ def count(text: str, name: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise BadRequest(f"{name}: {text[:40]!r} is no count.")
     return int(text)
+
+
+def limit(request: Request, most: int) -> int:
+    """How many are asked for, `most` where nothing is said. Raises BadRequest."""
+    return count(request.query_params.get("limit", str(most)), "limit")
