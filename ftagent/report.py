@@ -1,21 +1,23 @@
-"""The texts of a bug report: versions, checks, settings, states and the engine's log; names of folders and secrets masked."""
+"""The texts of a bug report: versions, checks, settings, states and the engine's log; secrets, names and places are taken out."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
-import re
+import pwd
+from pathlib import Path
 from typing import Any
 
 from ftagent import __version__
+from ftagent.atomic import read_json
 from ftagent.context import Context
 from ftagent.errors import FtError
-from ftagent.files.difference import MASK, is_secret, masked_value
-from ftagent.launch.environment import mask_urls
+from ftagent.files.difference import masked_value
+from ftagent.redaction import Redaction
+from ftagent.session.records import all_sessions
 
 LOG_LINES = 400
-_TOKEN = re.compile(r"\bft_(sess|admin)_[A-Za-z0-9_-]+|\b(sk|ghp|hf|xox[bp])[-_][A-Za-z0-9_-]{8,}|\bBearer\s+\S+")
-_ASSIGNED = re.compile(r"""(["']?)([A-Za-z_][\w-]*)\1(\s*[=:]\s*)(["']?)([^\s"',}]+)\4""")
 
 
 def gather(context: Context) -> dict[str, str]:
@@ -28,26 +30,30 @@ def gather(context: Context) -> dict[str, str]:
         "sessions.json": _sessions(context),
         "engine.log": _log(context),
     }
+    hide = redaction(context)
     return {
-        name: redacted(part if isinstance(part, str) else json.dumps(part, indent=2, ensure_ascii=False), context)
+        name: hide.text(part if isinstance(part, str) else json.dumps(part, indent=2, ensure_ascii=False))
         for name, part in parts.items()
     }
 
 
-def redacted(text: str, context: Context) -> str:
-    """Without tokens, passwords in URLs, values of variables that look secret, and the user's folder."""
-    for name, value in context.env.items():
-        if is_secret(name) and len(value) > 5:
-            text = text.replace(value, MASK)
-    text = mask_urls(_TOKEN.sub(MASK, text))
-    text = _ASSIGNED.sub(lambda m: f"{m[1]}{m[2]}{m[1]}{m[3]}{m[4]}{MASK}{m[4]}" if _hides(m[2], m[5]) else m[0], text)
-    home = str(context.paths.home)
-    return text.replace(home, "~") if home != "/" else text
+def redaction(context: Context) -> Redaction:
+    """With the tokens that our own files hold, the person's names, and that of the machine."""
+    secrets = [str((read_json(context.paths.engine_file) or {}).get("admin_token") or "")]
+    names = [context.env.get(name, "") for name in ("USER", "LOGNAME", "HOSTNAME")]
+    sessions = all_sessions(context.paths)
+    for session in sessions:
+        secrets.append(str(session.field("token") or ""))
+        root = session.field("project", "root")
+        names += [Path(root).name] if isinstance(root, str) else []
+    return Redaction(context.paths, context.env, secrets, [*names, platform.node(), _user()])
 
 
-def _hides(name: str, value: str) -> bool:
-    """Counts such as `max_tokens: 4096` are no secrets."""
-    return is_secret(name) and not re.fullmatch(r"[\d.,]+|null|none|true|false", value, re.IGNORECASE)
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def _engine(context: Context) -> object:
@@ -81,8 +87,6 @@ def _settings(context: Context) -> object:
 
 def _sessions(context: Context) -> object:
     """What kind, which model and how it ended; neither names nor folders of projects."""
-    from ftagent.session.records import all_sessions
-
     return [
         {
             "id": session.id,
