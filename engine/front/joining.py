@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 from engine.errors import FtError
-from engine.front.pending import Messages, Pending
+from engine.front.supervision.pending import Messages, Pending
 from engine.protocol import Submit
 
 MAX_TOKENS = 16 << 20  # of prompts held at once: some hundred MB here

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import FtError
-from engine.front import orphan
+from engine.front.supervision import orphan
 
 
 class Conflict(FtError):

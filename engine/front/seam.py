@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from engine.front.pending import Pending
-from engine.front.worker_state import WorkerState
+from engine.front.supervision.pending import Pending
+from engine.front.supervision.worker_state import WorkerState
 from engine.protocol import Submit
 
 

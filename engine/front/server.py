@@ -22,13 +22,13 @@ from engine.front.context import VERSION, Front
 from engine.front.forecast import Forecast
 from engine.front.heads import Heads
 from engine.front.metrics import Metrics
-from engine.front.orphan import process_start
 from engine.front.patience import PatientProtocol, allow_many_connections
 from engine.front.recorder import Recorder
 from engine.front.records import EventBus, Records
 from engine.front.runtime import RuntimeDir, listen
 from engine.front.sessions import Sessions
-from engine.front.supervisor import Supervisor
+from engine.front.supervision.orphan import process_start
+from engine.front.supervision.supervisor import Supervisor
 from engine.front.work import Pool
 from engine.memory import planner
 from engine.memory.plan import Settings as PlanSettings

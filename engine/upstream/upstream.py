@@ -13,9 +13,9 @@ from typing import Any
 
 from engine.errors import FtError, Unsupported
 from engine.front.metrics import Metrics
-from engine.front.pending import Pending
 from engine.front.records import EventBus
-from engine.front.worker_state import WorkerState
+from engine.front.supervision.pending import Pending
+from engine.front.supervision.worker_state import WorkerState
 from engine.prompt.language import Language
 from engine.protocol import Submit
 from engine.upstream.affinity import blocks

@@ -14,7 +14,7 @@ import pytest
 from engine.api.fields import _parse
 from engine.errors import BadRequest
 from engine.front import sessions
-from engine.front.pending import Pending
+from engine.front.supervision.pending import Pending
 from engine.prompt.edits import template as templates
 from engine.protocol import Sampling, Submit
 from tests.serving import Engine

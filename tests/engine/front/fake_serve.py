@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from engine import __main__
-from engine.front import child, restarts
+from engine.front.supervision import child, restarts
 
 if os.environ.get("FT_FAKE_PATIENCE") == "none":
     restarts.BACKOFF_S = ()

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from engine import __main__
-from engine.front import child, restarts
+from engine.front.supervision import child, restarts
 
 restarts.BACKOFF_S = (0.1,) * 9  # each test costs one
 child.WORKER_COMMAND = (sys.executable, "-P", str(Path(__file__).parent / "worker_with_faults.py"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.front.by_hand import FILE, ByHand, words
+from engine.front.supervision.by_hand import FILE, ByHand, words
 
 ARGUMENTS = ["--model", "/m", "--kv", "32768"]
 

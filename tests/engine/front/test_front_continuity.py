@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.front.continuity import Continuity
+from engine.front.supervision.continuity import Continuity
 from tests.engine.front.fakes import fake_engine
 from tests.serving import Engine, engine_server
 

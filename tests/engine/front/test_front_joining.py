@@ -19,7 +19,7 @@ import pytest
 from engine.errors import WorkerGone
 from engine.front import joining
 from engine.front.joining import Computations
-from engine.front.pending import Pending
+from engine.front.supervision.pending import Pending
 from engine.protocol import Sampling, Submit
 from tests.engine.front.fakes import Control, fake_engine
 from tests.serving import Engine, engine_server

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.front import orphan
-from engine.front.orphan import process_start
 from engine.front.runtime import Conflict, RuntimeDir, listen, port_owner
+from engine.front.supervision import orphan
+from engine.front.supervision.orphan import process_start
 from tests.engine.front.fakes import fake_engine
 from tests.ports import free_port
 from tests.serving import SERVE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.front.child import Movement
-from engine.front.watch import Watch
+from engine.front.supervision.child import Movement
+from engine.front.supervision.watch import Watch
 
 
 def run(states: str, ready: bool = True, busy: bool = False, stall_s: float = 20.0) -> tuple[int | None, str]:

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from engine.front import restarts
-from engine.front.wire import CLOSED, Wire
+from engine.front.supervision import restarts
+from engine.front.supervision.wire import CLOSED, Wire
 from engine.protocol import encode
 
 

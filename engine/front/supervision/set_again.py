@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.front.by_hand import ByHand, words
-from engine.front.pending import error_of
-from engine.front.wire import Wire
+from engine.front.supervision.by_hand import ByHand, words
+from engine.front.supervision.pending import error_of
+from engine.front.supervision.wire import Wire
 
 
 class SetAgain:

@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import WorkerGone
-from engine.front import orphan
-from engine.front.at_worker import AtWorker
-from engine.front.by_hand import ByHand
-from engine.front.child import Child, OutOfMemory
-from engine.front.hearing import Hearing
 from engine.front.metrics import Metrics
-from engine.front.pending import Pending, error_of
 from engine.front.records import EventBus
-from engine.front.restarts import Restarts
-from engine.front.watch import Watch
-from engine.front.wire import CLOSED, Wire
-from engine.front.worker_state import Board
+from engine.front.supervision import orphan
+from engine.front.supervision.at_worker import AtWorker
+from engine.front.supervision.by_hand import ByHand
+from engine.front.supervision.child import Child, OutOfMemory
+from engine.front.supervision.hearing import Hearing
+from engine.front.supervision.pending import Pending, error_of
+from engine.front.supervision.restarts import Restarts
+from engine.front.supervision.watch import Watch
+from engine.front.supervision.wire import CLOSED, Wire
+from engine.front.supervision.worker_state import Board
 from engine.protocol import Submit
 
 _TICK_S = 0.25

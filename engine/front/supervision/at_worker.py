@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.errors import FtError
-from engine.front.pending import Pending, error_of
-from engine.front.wire import Wire
+from engine.front.supervision.pending import Pending, error_of
+from engine.front.supervision.wire import Wire
 from engine.protocol import Submit
 
 ANSWERS = ("accepted", "progress", "tokens", "done", "error")

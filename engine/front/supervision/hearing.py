@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.errors import WorkerGone
-from engine.front.at_worker import ANSWERS, AtWorker
-from engine.front.by_hand import ByHand
-from engine.front.continuity import Continuity
-from engine.front.set_again import SetAgain
-from engine.front.wire import Wire
-from engine.front.worker_state import Board
+from engine.front.supervision.at_worker import ANSWERS, AtWorker
+from engine.front.supervision.by_hand import ByHand
+from engine.front.supervision.continuity import Continuity
+from engine.front.supervision.set_again import SetAgain
+from engine.front.supervision.wire import Wire
+from engine.front.supervision.worker_state import Board
 from engine.protocol import VERSION
 
 

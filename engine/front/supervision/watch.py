@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.front.child import Movement
+from engine.front.supervision.child import Movement
 
 FROZEN_S = 3.0  # with work at hand: no message and no CPU time for this long is a frozen process
 BUSY_STALLS = 10  # a process that computes is given this many times `stall_s`, because one chunk may be long
