@@ -195,7 +195,9 @@ def test_events_resume_by_id(engine: Engine) -> None:
         agent.openai.chat.completions.create(model="m", messages=CHAT["messages"], max_tokens=2)  # type: ignore[arg-type]
         ids = [int(line[4:]) for line in itertools.islice((x for x in lines if x.startswith("id: ")), 2)]
     assert ids[1] == ids[0] + 1
-    with engine.client.stream("GET", "/v1/engine/events", headers={"last-event-id": str(ids[0])}, timeout=120) as stream:
+    with engine.client.stream(
+        "GET", "/v1/engine/events", headers={"last-event-id": str(ids[0])}, timeout=120
+    ) as stream:
         again = next(line for line in stream.iter_lines() if line.startswith("id: "))
     assert again == f"id: {ids[1]}"
     assert engine.client.get("/v1/engine/events?after=x").status_code == 400
