@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from shutil import which
 from typing import Any, Protocol
 
 from ftagent.dashboard import leaving
@@ -31,6 +29,8 @@ from ftagent.dashboard.screens.view import (
 )
 from ftagent.dashboard.theme import Palette
 
+SETTLED_S = 0.3  # after the last key, before a plan is asked for
+
 
 class Host(Protocol):
     """The terminal, as far as the desk needs it."""
@@ -41,8 +41,8 @@ class Host(Protocol):
     def leave(self, message: str | None) -> None:
         """End; `message` is printed behind."""
 
-    def ring(self) -> None:
-        """A bell."""
+    def ring(self, text: str) -> None:
+        """A bell, with words for whoever shows them."""
 
     def copy(self, text: str) -> None:
         """Into the clipboard."""
@@ -69,6 +69,7 @@ class Effects:
     frame: Frame
     overlay: Overlay | None
     tasks: set[asyncio.Task[None]]
+    _previewing: asyncio.Task[None] | None = None
 
     @property
     def view(self) -> View:
@@ -97,12 +98,12 @@ class Effects:
                 self.background(self.host.lend(leaving.child([*self.options.ft, *arguments])))
             case Run(arguments, question):
                 self.overlay = Confirm(question, lambda: self.perform(Run(arguments)))
-            case Fix(command):
-                self._fix(command)
+            case Fix():
+                self._fix(effect)
             case Type(question, arguments):
                 self.overlay = Prompt(question, lambda word: self.perform(Run((*arguments, word))))
-            case Preview(arguments):
-                self.background(self._preview(arguments))
+            case Preview():
+                self._ask_preview(effect)
             case Explain(request):
                 self.background(self._explain(request))
             case Predict(label, asked):
@@ -114,21 +115,32 @@ class Effects:
             case Save(name, text):
                 self._save(name, text)
 
-    def _fix(self, command: str) -> None:
-        """Run as it is written, without a shell; what only a shell can do is copied for one."""
-        words = shlex.split(command)
-        argv = [*self.options.ft, *words[1:]] if words[0] == "ft" else words
-        if self.readonly() or which(argv[0]) is None:
-            self.host.copy(command)
-            self.say(f"copied, for your shell: {command}")
-        else:
-            self.overlay = Confirm(f"Run {command} ?", lambda: self.background(self.host.lend(leaving.child(argv))))
+    def _fix(self, fix: Fix) -> None:
+        """Run as it is written, without a shell, as `ft doctor --fix` does; what only the person can do is copied."""
+        from ftagent.doctor.check import Check
+        from ftagent.doctor.fixing import argv_of
 
-    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        argv = argv_of(Check("", "FAIL", "", fix.command, by_hand=fix.by_hand), self.options.ft)
+        if self.readonly() or argv is None:
+            self.host.copy(fix.command)
+            self.say(f"copied, for your shell: {fix.command}")
+        else:
+            words = argv
+            self.overlay = Confirm(f"{fix.why} Run {fix.command} ?".strip(), lambda: self._run_fix(words))
+
+    def _run_fix(self, argv: Sequence[str]) -> None:
+        self.background(self._fixed(argv))
+
+    async def _fixed(self, argv: Sequence[str]) -> None:
+        await self.host.lend(leaving.child(argv))
+        self.source.again("doctor")
+
+    def background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Kept until it has ended."""
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
 
     def act(self, act: Act, arguments: Mapping[str, Any]) -> None:
         """Of the source, when it offers that now."""
@@ -155,11 +167,18 @@ class Effects:
         view.told(await self.source.what_if(label, **asked))
         self.host.draw()
 
-    async def _preview(self, arguments: tuple[str, ...]) -> None:
+    def _ask_preview(self, asked: Preview) -> None:
+        """Of many asked for one after the other only the last one is made."""
+        if self._previewing is not None:
+            self._previewing.cancel()
+        self._previewing = self.background(self._preview(asked))
+
+    async def _preview(self, asked: Preview) -> None:
+        await asyncio.sleep(SETTLED_S)
         form = self.overlay
-        text = await leaving.output([*self.options.ft, *arguments])
-        if isinstance(form, NewSession) and form.preview().arguments == arguments:
-            form.plan = text
+        text = await leaving.output([*self.options.ft, *asked.arguments], asked.columns)
+        if isinstance(form, NewSession) and form.preview().arguments == asked.arguments:
+            form.plan, form.plan_of = text, asked.arguments
             self.host.draw()
 
     def _save(self, name: str, text: str) -> None:

@@ -86,6 +86,12 @@ class Questions(Acting):
             return None
         return job.every_s if self.link.shown & set(job.parts) else job.else_s
 
+    def again(self, part: Part) -> None:
+        """See Source."""
+        for job in self.jobs:
+            if part in job.parts:
+                job.done_at = float("-inf")
+
     def pace_of_running(self, fps: float) -> None:
         """What runs is asked for at the rate of the frames."""
         for job in self.jobs:
@@ -176,7 +182,7 @@ class Questions(Acting):
         from ftagent.checks import run_checks
 
         found = await asyncio.to_thread(lambda: list(run_checks(self.link.context, None)))
-        self.link.gathered.checks = tuple(Check(c.id, c.status, c.text, c.fix) for c in found)
+        self.link.gathered.checks = tuple(Check(c.id, c.status, c.text, c.fix, c.cause, c.by_hand) for c in found)
 
     async def _diff(self) -> None:
         known = self.link.gathered

@@ -17,6 +17,7 @@ _SAME = frozenset(f.name for f in fields(Turn)) - {
     "request", "name", "started_at", "ended", "why", "broke_at", "edge", "rule", "predicted",
 }  # fmt: skip
 _PACE_S = 20.0  # of progress that an ETA is made from
+_CHANGES = {"created": "began", "deleted": "ended"}
 _WARNED = ("warning", "experts-slow", "cores-shared", "fork")
 _TOLD = frozenset(
     (*_WARNED, "request", "worker_gone", "state", "session", "moved", "pause", "experts-recovered", "upstream")
@@ -168,7 +169,8 @@ def event_of(event: ServerEvent, name: str) -> Event | None:
         level = "error" if data.get("state") == "crashed" else "info"
         text = f"{data.get('state')}: {data.get('message') or data.get('phase') or ''}".rstrip(": ")
     elif kind == "session":
-        text = f"session {data.get('change')}"
+        change = str(data.get("change"))
+        text = f"session {_CHANGES.get(change, change)}"
     elif kind == "moved":
         text = f"memory: {data.get('reason')}"
     elif kind == "pause":

@@ -213,8 +213,12 @@ def forecast_of(answers: Sequence[Json], stats: Json, told: Told) -> Forecast:
 
 
 def log_line(text: str) -> LogLine:
-    """`2026-09-21 12:03:29,512 INFO engine.front: serving …`; anything else has neither level nor time."""
-    parts = text.split(" ", 3)
-    if len(parts) == 4 and parts[2] in _LEVELS:
-        return LogLine(parts[3], _LEVELS[parts[2]], parts[1].partition(",")[0])
+    """`2026-09-21 12:03:29,512 INFO engine.front: serving …`, or a worker's `… worker INFO serving …`; anything else has neither level
+    nor time."""
+    parts = text.split(" ", 4)
+    at = parts[1].partition(",")[0] if len(parts) > 1 else ""
+    if len(parts) > 3 and parts[2] in _LEVELS:
+        return LogLine(" ".join(parts[3:]), _LEVELS[parts[2]], at)
+    if len(parts) > 4 and parts[3] in _LEVELS:
+        return LogLine(f"{parts[2]}: {parts[4]}", _LEVELS[parts[3]], at)
     return LogLine(text)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from ftagent.dashboard.keys import Key
 from ftagent.dashboard.model import Anchor, Frame
 from ftagent.dashboard.screens.chrome import stale
+from ftagent.dashboard.screens.listing import Listing
 from ftagent.dashboard.screens.panes import anchors_title
 from ftagent.dashboard.screens.view import Ask, Effect, Room, Say, View
 from ftagent.dashboard.theme import ASCII, Glyphs
 from ftagent.dashboard.widgets.boxes import box
-from ftagent.dashboard.widgets.cells import Line, clean, fill, line
-from ftagent.dashboard.widgets.tables import Cell, Column, table, window
+from ftagent.dashboard.widgets.cells import Line, clean, line
+from ftagent.dashboard.widgets.tables import Cell, Column
 from ftagent.dashboard.widgets.units import UNKNOWN, age, size, whole
 
 COLUMNS = (
@@ -63,29 +64,14 @@ class AnchorsView(View):
                 glyphs,
             )
         rows = self.rows(frame, glyphs)
-        start, end = window(len(rows), self.index(frame), max(1, room.height - 5))
-        cells = [_cells(before, anchor, glyphs) for before, anchor in rows[start:end]]
-        lines = table(COLUMNS, cells, room.width - 4, self.index(frame) - start if cells else None, glyphs.pointer)
-        if not cells:
-            lines.append(line(("  none kept yet", "dim")))
-        disk = (
-            f"on disk {size(anchors.disk_bytes)} of {size(anchors.disk_cap_bytes)}"
-            if anchors.disk_cap_bytes
-            else "none on disk"
-        )
-        lines = [
-            *fill(lines, room.width - 4, room.height - 4),
-            (),
-            line((f"{disk}   evicted {whole(anchors.evicted)}", "dim")),
-        ]
-        return box(
-            anchors_title(frame),
-            lines[: room.height - 2],
-            room.width,
-            room.height,
-            glyphs,
-            stale(anchors.told, frame.now),
-        )
+        disk = "none on disk"
+        if anchors.disk_cap_bytes:
+            disk = f"on disk {size(anchors.disk_bytes)} of {size(anchors.disk_cap_bytes)}"
+        tail = ((), line((f"{disk}   evicted {whole(anchors.evicted)}", "dim")))
+        return Listing(
+            anchors_title(frame), COLUMNS, len(rows), self.index(frame), lambda n: _cells(*rows[n], glyphs),
+            "none kept yet", stale(anchors.told, frame.now), tail=tail,
+        ).lines(room)  # fmt: skip
 
     def pin(self, frame: Frame) -> Effect:
         """Asks first."""
@@ -130,11 +116,15 @@ def _named(anchor: Anchor) -> dict[str, object]:
 
 
 def _tree(anchors: Sequence[Anchor], before: str, glyphs: Glyphs, top: bool = False) -> list[tuple[str, Anchor]]:
+    """Set in only where prefixes part: what simply goes on stands below what it continues."""
     rows: list[tuple[str, Anchor]] = []
     for number, anchor in enumerate(anchors):
         last = number == len(anchors) - 1
-        branch = "" if top else glyphs.last if last else glyphs.branch
-        below = "" if top else "  " if last else glyphs.trunk
+        branch, below = (glyphs.last, "  ") if last else (glyphs.branch, glyphs.trunk)
+        if top:
+            branch, below = f"{glyphs.dot} ", "  "
+        elif len(anchors) == 1:
+            branch, below = "", ""
         rows.append((before + branch, anchor))
         rows += _tree(anchor.children, before + below, glyphs)
     return rows

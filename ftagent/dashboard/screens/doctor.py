@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftagent.dashboard.model import Check, Frame
+from ftagent.dashboard.screens.listing import Listing
 from ftagent.dashboard.screens.view import Effect, Fix, Room, Say, View
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, clean, fill, line, wrap
-from ftagent.dashboard.widgets.tables import Cell, Column, table, window
+from ftagent.dashboard.widgets.tables import Cell, Column
 
 COLUMNS = (Column("", 6, 6, 0), Column("CHECK", 10, 28, 0), Column("FOUND", 16, 70, 1), Column("FIX", 10, 60, 5))
 
@@ -32,14 +33,16 @@ class DoctorView(View):
         if frame.checks is None:
             return box("Doctor", [line(("looking ...", "dim"))], room.width, room.height, glyphs)
         shown, low = self.checks(frame), 6
-        start, end = window(len(shown), self.index(frame), max(1, room.height - low - 3))
-        rows: list[list[Cell]] = [
-            [_mark(c, glyphs), clean(c.id), clean(c.text), line((clean(c.fix), "key"))] for c in shown[start:end]
-        ]
-        lines = table(COLUMNS, rows, room.width - 4, self.index(frame) - start if rows else None, glyphs.pointer)
         bad = sum(c.status in ("WARN", "FAIL") for c in frame.checks)
+
+        def cells(number: int) -> list[Cell]:
+            check = shown[number]
+            return [_mark(check, glyphs), clean(check.id), clean(check.text), line((clean(check.fix), "key"))]
+
         note = f"{bad} to look at" if bad else "nothing to do"
-        blocks = box("Doctor", lines, room.width, room.height - low, glyphs, note)
+        none = f"none that match /{self.query}"
+        above = Listing("Doctor", COLUMNS, len(shown), self.index(frame), cells, none, note)
+        blocks = above.lines(room.of(room.width, room.height - low))
         one = shown[self.index(frame)] if shown else None
         detail: list[Line] = []
         if one is not None:

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 from ftagent.dashboard.model import Engine, Flag, Frame
 from ftagent.dashboard.screens.chrome import clock, stale
+from ftagent.dashboard.screens.listing import Listing
 from ftagent.dashboard.screens.view import Room, View
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.bars import bar
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, Span, beside, clean, fill, fit, line, wrap
-from ftagent.dashboard.widgets.tables import Column, table, window
+from ftagent.dashboard.widgets.tables import Cell, Column
 from ftagent.dashboard.widgets.units import UNKNOWN, age, joules, percent, seconds, tokens, whole
 
+SETTINGS = (Column("SETTING", 10, 28, 0), Column("VALUE", 8, 32, 1), Column("FROM", 7, 14, 2))
 PATH = ("stopped", "starting", "loading", "warming", "ready", "stopping")
 
 
@@ -45,16 +47,13 @@ class EngineView(View):
         return fill(blocks, room.width, room.height)
 
     def _settings(self, frame: Frame, room: Room) -> list[Line]:
-        engine, tail = frame.engine, _versions(frame.engine)
-        rows = room.height - 3 - (len(tail) + 1 if room.height > len(tail) + 10 else 0)
-        start, end = window(len(engine.flags), self.index(frame), max(1, rows))
-        chosen = self.index(frame) - start if engine.flags and self.pane == 0 else None
-        lines = _flags(engine.flags[start:end], room.width - 4, chosen, room.glyphs)
-        if rows < room.height - 3:
-            lines += [(), *tail]
-        note = f"{end} of {len(engine.flags)}" if end - start < len(engine.flags) else ""
-        title = "Settings and where they come from"
-        return box(title, lines, room.width, room.height, room.glyphs, note, self.pane == 0)
+        flags, versions = frame.engine.flags, _versions(frame.engine)
+        tail = ((), *versions) if room.height > len(versions) + 10 else ()
+        here = self.pane == 0
+        return Listing(
+            "Settings and where they come from", SETTINGS, len(flags), self.index(frame), lambda n: _setting(flags[n]),
+            "unknown", focus=here, marked=here, tail=tail,
+        ).lines(room)  # fmt: skip
 
     def _past(self, frame: Frame, room: Room) -> list[Line]:
         """How workers ended, then the states before."""
@@ -112,12 +111,8 @@ def _machine(engine: Engine) -> str:
     return f"{power}   {heat}   {joules(engine.energy_j)} since the start"
 
 
-def _flags(flags: Sequence[Flag], cells: int, chosen: int | None, glyphs: Glyphs) -> list[Line]:
-    if not flags:
-        return [line(("unknown", "dim"))]
-    columns = (Column("SETTING", 10, 28, 0), Column("VALUE", 8, 32, 1), Column("FROM", 7, 14, 2))
-    rows = [[clean(f.name), clean(f.value), f.origin or UNKNOWN] for f in flags]
-    return table(columns, rows, cells, chosen, glyphs.pointer)
+def _setting(flag: Flag) -> list[Cell]:
+    return [clean(flag.name), clean(flag.value), flag.origin or UNKNOWN]
 
 
 def _versions(engine: Engine) -> list[Line]:

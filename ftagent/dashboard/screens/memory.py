@@ -7,29 +7,17 @@ from typing import Any
 
 from ftagent.dashboard.keys import Key
 from ftagent.dashboard.model import Frame, Memory, WhatIf
-from ftagent.dashboard.screens.chrome import clock, stale
-from ftagent.dashboard.screens.panes import LETTERS, ROLES, memory_bar
+from ftagent.dashboard.screens import memory_parts as parts
+from ftagent.dashboard.screens.chrome import stale
+from ftagent.dashboard.screens.memory_parts import LARGE, SMALL
+from ftagent.dashboard.screens.panes import memory_bar
 from ftagent.dashboard.screens.view import Ask, Effect, Predict, Room, Say, View
 from ftagent.dashboard.theme import Glyphs
-from ftagent.dashboard.widgets.bars import bar, severity
 from ftagent.dashboard.widgets.boxes import box
-from ftagent.dashboard.widgets.cells import Line, Span, clean, fill, fit, line, width, wrap
-from ftagent.dashboard.widgets.tables import Cell, Column, table
-from ftagent.dashboard.widgets.units import UNKNOWN, of_size, percent, rate, seconds, size, tokens, whole
+from ftagent.dashboard.widgets.cells import Line, clean, fill, line, wrap
+from ftagent.dashboard.widgets.units import seconds, size, tokens, whole
 
-SMALL, LARGE = 1_024, 8_192
 PRESETS = ("auto", "agent", "chat", "minimum")
-COLUMNS = (
-    Column("", 2, 2, 0),
-    Column("TENANT", 8, 12, 0),
-    Column("SIZE", 8, 9, 0, ">"),
-    Column("USED", 8, 10, 1, ">"),
-    Column("OF", 8, 10, 1, ">"),
-    Column("COULD BE", 8, 10, 3, ">"),
-    Column("UNIT", 6, 8, 2),
-    Column("HIT", 4, 5, 4, ">"),
-    Column("", 6, 12, 5),
-)
 
 
 class MemoryView(View):
@@ -63,7 +51,7 @@ class MemoryView(View):
         if not memory.tenants:
             why = dict(frame.engine.cannot).get("memory") or "unknown until an engine has been here"
             return box("Memory", [line((clean(why), "dim"))], room.width, room.height, glyphs)
-        use = [memory_bar(memory, cells, glyphs), *_tenants(memory, cells), *_machines(frame, cells, glyphs)]
+        use = [memory_bar(memory, cells, glyphs), *parts.tenants(memory, cells), *parts.machines(frame, cells, glyphs)]
         plan = self._plan(memory, cells, glyphs)
         use_rows, plan_rows = min(len(use) + 2, room.height - 9), len(plan) + 2
         rest = room.height - use_rows - plan_rows
@@ -77,21 +65,21 @@ class MemoryView(View):
         )
         blocks += box("What another split would give", plan, room.width, plan_rows, glyphs, focus=True)
         if rest >= 3:
-            blocks += box("Moves", _moves(memory, glyphs), room.width, rest, glyphs)
+            blocks += box("Moves", parts.moves(memory, glyphs), room.width, rest, glyphs)
         return fill(blocks, room.width, room.height)
 
     def _plan(self, memory: Memory, cells: int, glyphs: Glyphs) -> list[Line]:
         kv = next((t for t in memory.tenants if t.key == "kv"), None)
         now = kv.total if kv else None
         want = self.target if self.target is not None else now
-        lines = [_slider(memory, now, want, cells, glyphs), ()]
+        lines = [parts.slider(memory, now, want, cells, glyphs), ()]
         chosen = self.planned
         if chosen is None:
-            lines += [_row(what, glyphs, cells) for what in memory.what_ifs] or [
+            lines += [parts.row(what, glyphs, cells) for what in memory.what_ifs] or [
                 line(("Left and Right move the split", "dim"))
             ]
             return [*lines, (), line(("nothing is changed before A and a yes", "dim"))]
-        lines += [_row(chosen, glyphs, cells)]
+        lines += [parts.row(chosen, glyphs, cells)]
         slots = f"   expert slots {whole(chosen.moe_slots)}" if chosen.moe_slots is not None else ""
         facts = f"window {tokens(chosen.window_tokens)}   KV {whole(chosen.kv_tokens)}{slots}   takes {seconds(chosen.seconds_to_apply)}"
         lines.append(line(facts))
@@ -111,7 +99,7 @@ class MemoryView(View):
         now = self.target if self.target is not None else self._kv(frame)
         if now is None:
             return Say("The engine does not say how much KV it has.")
-        low, high = _ends(frame.memory, now)
+        low, high = parts.ends(frame.memory, now)
         self.target, self.preset_at = max(low, min(high, now + by)), None
         return self._asked(frame)
 
@@ -168,104 +156,3 @@ class MemoryView(View):
             self.target = self.preset_at = self.planned = None
             return True
         return super().back()
-
-
-def _tenants(memory: Memory, cells: int) -> list[Line]:
-    rows: list[list[Cell]] = []
-    for t in memory.tenants:
-        counted = t.unit != "bytes"
-        rows.append([
-            line((LETTERS.get(t.key, "?"), ROLES.get(t.key, "dim"))), clean(t.name), size(t.bytes), whole(t.used) if counted else "",
-            whole(t.total) if counted else "", whole(t.most) if t.most is not None else "", t.unit if counted else "",
-            percent(1 - t.miss_rate) if t.miss_rate is not None else "", "set by hand" if t.pinned else "",
-        ])  # fmt: skip
-    return table(COLUMNS, rows, cells)
-
-
-def _machines(frame: Frame, cells: int, glyphs: Glyphs) -> list[Line]:
-    """Each memory of the machine, and what others and the process have of it."""
-    lines: list[Line] = [()]
-    for one in frame.engine.memory:
-        role = severity(one.share)
-        mark = {"warn": f"{glyphs.warn} ", "bad": f"{glyphs.bad} "}.get(role, "")
-        lines.append(
-            line(
-                f"{fit(clean(one.name), 12)} ",
-                *bar(one.share, max(4, cells - 44), glyphs, role),
-                f" {of_size(one.used_bytes, one.total_bytes)} ",
-                (f"{mark}{percent(one.share)}", role),
-            )
-        )
-    memory = frame.memory
-    lines.append(
-        line(
-            (
-                f"process {size(memory.process_bytes)}, at most {size(memory.peak_bytes)}, planned {size(memory.planned_bytes)}   other programs {size(memory.foreign_bytes)}   available {size(memory.available_bytes)}",
-                "dim",
-            )
-        )
-    )
-    lines.append(
-        line(
-            (
-                f"auto {'on' if memory.auto else 'off' if memory.auto is not None else UNKNOWN}   preset {memory.preset or UNKNOWN}   all experts lie in {memory.bank or UNKNOWN}",
-                "dim",
-            )
-        )
-    )
-    return lines
-
-
-def _ends(memory: Memory, now: int) -> tuple[int, int]:
-    """Of the slider, where the engine does not say them too."""
-    low, high = memory.least_kv_tokens or SMALL, memory.most_kv_tokens or now + LARGE
-    return low, max(high, low + 1)
-
-
-def _slider(memory: Memory, now: int | None, want: int | None, cells: int, glyphs: Glyphs) -> Line:
-    """KV from the least to the most; `|` stands where it is, the pointer where it would be."""
-    if now is None or want is None:
-        return line(("the engine does not say how much KV it has", "dim"))
-    low, high = _ends(memory, now)
-    head, tail = f"KV {tokens(low)} ", f" {tokens(high)}   {whole(want)} tokens"
-    room = max(8, cells - len(head) - len(tail))
-
-    def place(of: int) -> int:
-        return max(0, min(room - 1, round((of - low) / (high - low) * (room - 1))))
-
-    track = [Span(glyphs.across, "dim")] * room
-    track[place(now)] = Span(glyphs.down, "text")
-    track[place(want)] = Span("O", "key")
-    return (Span(head, "dim"), *track, Span(tail))
-
-
-def _row(what: WhatIf, glyphs: Glyphs, cells: int) -> Line:
-    """The most telling first, as far as there is room."""
-    label = fit(what.label, 12)
-    if what.possible is False:
-        return line((f"{label}{glyphs.bad} not possible", "warn"))
-    parts = []
-    if what.decode_tps is not None:
-        parts.append(f"decode {rate(what.now_decode_tps)} -> {rate(what.decode_tps)} t/s")
-    if what.miss_rate is not None:
-        before = percent(1 - what.now_miss_rate, 1) if what.now_miss_rate is not None else UNKNOWN
-        parts.append(f"hit {before} -> {percent(1 - what.miss_rate, 1)}")
-    if what.moe_slots is not None:
-        parts.append(f"experts {tokens(what.moe_slots)}")
-    text = label
-    for number, part in enumerate([*parts, f"KV {tokens(what.kv_tokens)}"]):
-        more = text + ("   " if number else "") + part
-        text = more if width(more) <= cells else text
-    return line(text)
-
-
-def _moves(memory: Memory, glyphs: Glyphs) -> list[Line]:
-    lines = [
-        line(
-            (f"{clock(m.at)} ", "dim"),
-            f"{clean(m.reason)}: {clean(m.text)}   ",
-            (f"{rate(m.before_tps)} -> {rate(m.after_tps)} t/s   {seconds(m.seconds)}", "dim"),
-        )
-        for m in reversed(memory.moves)
-    ]
-    return lines or [line(("memory has not changed hands", "dim"))]

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from shutil import which
 
 from ftagent.dashboard.model import Frame
 from ftagent.dashboard.screens.overlays import Overlay, edited
 from ftagent.dashboard.screens.view import Effect, Preview, Room, Run
 from ftagent.dashboard.widgets.boxes import box
-from ftagent.dashboard.widgets.cells import Line, beside, clean, cut, fit, line, width
+from ftagent.dashboard.widgets.cells import Line, beside, clean, cut, fit, line, width, wrap
 
+OURS = "mini"  # always there
 FIELDS = ("agent", "name", "model", "folder", "more")
 HELP = {
     "agent": "Left and Right choose",
     "name": "of the session; empty: made up",
     "model": "empty: the one that is served",
-    "folder": "of the project; empty: this one",
-    "more": "options of ft launch: --sealed, --detach",
+    "folder": "empty: this project",
+    "more": "of ft launch, such as --detach",
 }
 
 
 def known_agents() -> tuple[str, ...]:
-    """Every harness that is here, in the order of their names."""
+    """Every agent that can be launched: those that are installed, then the others."""
     from ftagent.agents.loader import names
+    from ftagent.launch.find import agent_path
+    from ftagent.paths import find_paths
 
-    return tuple(names())
+    path = agent_path(os.environ, find_paths(os.environ))
+    return tuple(sorted(names(), key=lambda name: which(name, path=path) is None and name != OURS))
 
 
 class NewSession(Overlay):
@@ -76,7 +82,8 @@ class NewSession(Overlay):
             return box("New session", form, cells, min(rows, len(form) + 2), room.glyphs, focus=True)
         asked = self.preview().arguments != self.plan_of
         note = "asking ft launch --dry-run ..." if asked else "nothing is changed yet"
-        plan = [line((clean(one), "dim" if asked else "text")) for one in self.plan.splitlines()]
+        role = "dim" if asked else "text"
+        plan = [line((part, role)) for one in self.plan.splitlines() for part in _wrapped(clean(one), self.columns)]
         return beside(
             box("New session", form, left, rows, room.glyphs, focus=True),
             box("What it would do", plan, cells - left, rows, room.glyphs, note),
@@ -108,3 +115,12 @@ class NewSession(Overlay):
         name = FIELDS[self.field]
         if name != "agent":
             self.texts[name] += clean(text.replace("\n", " "))
+
+
+def _wrapped(text: str, cells: int) -> list[str]:
+    """What goes on is set in, so that columns stay apart."""
+    if width(text) <= cells:
+        return [text]
+    indent = " " * (len(text) - len(text.lstrip()))
+    first, *rest = wrap(text, cells - len(indent) - 2)
+    return [indent + first, *(f"{indent}  {part}" for part in rest)]

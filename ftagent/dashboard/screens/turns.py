@@ -9,13 +9,14 @@ from typing import Any
 from ftagent.dashboard.keys import Key
 from ftagent.dashboard.model import Explanation, Frame, Turn
 from ftagent.dashboard.screens.chrome import clock
+from ftagent.dashboard.screens.listing import Listing
 from ftagent.dashboard.screens.view import Effect, Explain, Room, Say, View
 from ftagent.dashboard.screens.waterfall import waterfall, why
 from ftagent.dashboard.theme import Glyphs
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, clean, fill, line
 from ftagent.dashboard.widgets.plot import Curve, plot
-from ftagent.dashboard.widgets.tables import Cell, Column, table, window
+from ftagent.dashboard.widgets.tables import Cell, Column
 from ftagent.dashboard.widgets.units import UNKNOWN, percent, seconds, tokens, whole
 
 COLUMNS = (
@@ -98,20 +99,11 @@ class Turns(View):
 
     def _table(self, frame: Frame, room: Room) -> list[Line]:
         shown = self.turns(frame)
-        start, end = window(len(shown), self.index(frame), max(1, room.height - 3))
-        rows = [_row(turn, room.glyphs) for turn in shown[start:end]]
-        lines = table(COLUMNS, rows, room.width - 4, self.index(frame) - start if rows else None, room.glyphs.pointer)
-        if not rows:
-            lines.append(line(("  no requests yet" if not self.query else f"  none that match /{self.query}", "dim")))
-        return box(
-            "Turns",
-            lines,
-            room.width,
-            room.height,
-            room.glyphs,
-            self.note(len(shown), len(frame.turns)),
-            not self.plotting,
-        )
+        none = f"none that match /{self.query}" if self.query else "no requests yet"
+        return Listing(
+            "Turns", COLUMNS, len(shown), self.index(frame), lambda n: _row(shown[n], room.glyphs), none,
+            self.note(len(shown), len(frame.turns)), not self.plotting,
+        ).lines(room)  # fmt: skip
 
     def _waterfall(self, frame: Frame, room: Room) -> list[Line]:
         turn = self._selected(frame)

@@ -208,7 +208,9 @@ def test_a_flag_knows_where_it_comes_from(tmp_path: Path) -> None:
 def test_log_lines_have_a_level_where_they_say_one() -> None:
     line = log_line("2026-09-21 12:03:29,512 WARNING engine.front: the worker is slow")
     assert (line.level, line.at, line.text) == ("warning", "12:03:29", "engine.front: the worker is slow")
-    assert log_line("  File x").level is None
+    line = log_line("2026-11-30 16:23:18,322 worker INFO the first forward takes 250.4 MiB")
+    assert (line.level, line.at, line.text) == ("info", "16:23:18", "worker: the first forward takes 250.4 MiB")
+    assert log_line("  File x").level is None and log_line("").text == ""
 
 
 # JSON, recordings
