@@ -97,7 +97,11 @@ def main() -> int:
     (folder / "dashboard-plot.svg").write_text(
         picture(lines, DARK, "ft top: first token against tokens"), encoding="utf-8"
     )
-    print(f"{len(SCENES) + 1} pictures in {folder}")
+    session = make("overview")
+    session.enter(frame("four"))
+    lines = compose(frame("four"), session, Room(*SIZE, UNICODE))
+    (folder / "dashboard-session.svg").write_text(picture(lines, DARK, "ft top: one session"), encoding="utf-8")
+    print(f"{len(SCENES) + 2} pictures in {folder}")
     return 0
 
 

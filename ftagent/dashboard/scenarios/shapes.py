@@ -181,7 +181,21 @@ def checks(engine: bool) -> tuple[Check, ...]:
     return (
         Check("settings", "OK", "defaults"),
         running,
-        Check("pinned memory", "WARN", "8 MiB (ulimit -l)", "ulimit -l unlimited"),
+        Check(
+            "pinned memory",
+            "WARN",
+            "8 MiB (ulimit -l), the experts take 19.2 GB",
+            "ulimit -l unlimited",
+            "What is not pinned is copied to the card at half the speed.",
+            by_hand=True,
+        ),
+        Check(
+            "leftovers",
+            "WARN",
+            "2 leases of agents that have ended",
+            "ft sessions prune --days 0",
+            "Nothing holds them; they only take room.",
+        ),
         Check("agent codex", "SKIP", "not installed", "npm install -g @openai/codex"),
     )
 

@@ -17,7 +17,7 @@ import pytest
 
 from ftagent.context import Context
 from ftagent.dashboard.live import LiveSource
-from ftagent.dashboard.model import Frame
+from ftagent.dashboard.model import Anchor, Frame
 from ftagent.dashboard.tree import walk
 from ftagent.paths import find_paths
 from tests.serving import Engine, engine_server
@@ -315,6 +315,8 @@ def test_the_tree_of_anchors_branches_where_two_conversations_part(models_dir: P
         source = LiveSource(home(tmp_path, engine))
         source.show("anchors")
         roots = asyncio.run(source.once()).anchors.roots
+        _by_hand(source, [anchor for _, anchor in walk(roots or ())][-1])
+        roots = asyncio.run(source.once()).anchors.roots
         listed = {one["id"]: one for one in engine.get("/v1/stats")["engine"]["checkpoints"]["list"]}
     assert roots
     anchors = [anchor for _, anchor in walk(roots)]
@@ -324,3 +326,20 @@ def test_the_tree_of_anchors_branches_where_two_conversations_part(models_dir: P
         assert all(listed[int(child.id)]["parent"] == int(anchor.id) for child in anchor.children)
     forks = [anchor for anchor in anchors if len(anchor.children) > 1]
     assert forks and all("parts" in anchor.sessions for anchor in forks)
+
+
+def _by_hand(source: LiveSource, anchor: Anchor) -> None:
+    """Pinned, let go of, deleted; a second time there is nothing to delete."""
+    named = {"id": anchor.id, "position": anchor.position, "line": anchor.line}
+
+    def now() -> list[Anchor]:
+        found = [one for _, one in walk(asyncio.run(source.once()).anchors.roots or ())]
+        return [one for one in found if (one.id, one.position) == (anchor.id, anchor.position)]
+
+    assert {"pin", "unpin", "drop", "gc"} <= set(asyncio.run(source.once()).offers)
+    assert asyncio.run(source.act("pin", **named)).done and now()[0].pinned
+    assert asyncio.run(source.act("unpin", **named)).done and not now()[0].pinned
+    assert asyncio.run(source.act("drop", **named)).done and now() == []
+    again = asyncio.run(source.act("drop", **named))
+    assert not again.done and "not there any more" in again.text
+    assert asyncio.run(source.act("gc")).done
