@@ -103,7 +103,7 @@ def _ranked(row: Mapping[str, Any], cost: Mapping[str, Any]) -> ModelOffer:
 
 def _packaged(package: Mapping[str, Any]) -> ModelOffer:
     cost, words = package["cost"], tuple(shlex.split(package["command"]))[3:]
-    label = f"{package['name']}  from {package['from']}: a toy, shows how everything works, no real help"
+    label = f"{package['name']}  from {package['from']}: a toy, no help with real work"
     return ModelOffer(package["name"], label, words, cost["download_bytes"], cost["disk_bytes"])
 
 
