@@ -161,7 +161,7 @@ def test_what_an_earlier_start_found_is_not_sought_again(models_dir, prompt, exp
     assert opened(models_dir, moe_backend="auto", found="fused", **asked).backend != "fused", "there is no room for it"
 
 
-def test_experts_are_checked_after_each_of_twenty_resizes(models_dir, prompt, expected):
+def test_case_49_experts_are_checked_after_each_of_twenty_resizes(models_dir, prompt, expected):
     loaded = opened(models_dir, moe_backend="offload", moe_slots=40)
     sizes = iter([4, 40, 13, 39, 2] * 4)
     got = logits(loaded, prompt, [70, *[1] * 19, 7], lambda: loaded.experts.resize(next(sizes, 40)))
