@@ -3,6 +3,7 @@
 import { svg } from "./dom.js";
 
 const LEFT = 52, RIGHT = 12, TOP = 14, BOTTOM = 30;
+const LETTER = 6.5; // about the width of one, to know on which side there is room
 
 /** Round numbers between `low` and `high`, about `many`; powers of ten where `log`. */
 export function ticks(low, high, many, log = false) {
@@ -89,7 +90,7 @@ export class Plane {
     const bottom = this.height - BOTTOM, right = this.width - RIGHT;
     const place = y === null ? { x1: this.left(x), x2: this.left(x), y1: TOP, y2: bottom } : { x1: LEFT, x2: right, y1: this.top(y), y2: this.top(y) };
     this.node.append(svg("line", { class: `rule ${kind}`, ...place }));
-    const end = y !== null || this.left(x) > this.width * 0.6;
+    const end = y !== null || this.left(x) + words.length * LETTER > right;
     const at = y === null ? { x: this.left(x) + (end ? -5 : 5), y: TOP + 10 } : { x: right, y: Math.max(10, this.top(y) - 4) };
     this.node.append(svg("text", { class: `words ${kind}`, ...at, "text-anchor": end ? "end" : "start" }, words));
   }

@@ -59,7 +59,7 @@ export function drawTtft(node, known) {
 }
 
 export function drawRates(node, known, now) {
-  const { plot, width } = parts(node, "Decode rate and expert hits, ten minutes", "A gap is a time in which nothing was computed, or nothing is known.");
+  const { plot, width } = parts(node, "Decode rate, expert hits", "The last ten minutes. A gap is a time in which nothing was computed, or nothing is known.");
   const recent = (name) => known.series[name].filter(([when]) => when >= now - SPAN_S);
   const decode = recent("decode"), hits = recent("hits");
   const most = Math.max(0, ...decode.map(([, value]) => value ?? 0));
@@ -97,7 +97,7 @@ export function drawMisses(node, known) {
   plane.line(curve, "main");
   if (picture.optimum_slots !== null) plane.mark(picture.optimum_slots, at(curve, picture.optimum_slots), "diamond", `the balancer would choose ${whole(picture.optimum_slots)} slots`);
   if (slots !== null) {
-    plane.rule({ x: slots, words: `now ${whole(slots)} slots, ${percent(at(curve, slots), 1)} miss`, kind: "present" });
+    plane.rule({ x: slots, words: `${whole(slots)} slots, ${percent(at(curve, slots), 1)} miss`, kind: "present" });
     plane.mark(slots, at(curve, slots), "dot", `${whole(slots)} slots now`);
   }
   show(plot, plane.node);

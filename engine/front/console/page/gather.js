@@ -93,8 +93,9 @@ export class Gathered {
       this.lastEvent = id;
     }
     const noted = note(kind, data);
-    if (id !== null && noted !== null) {
-      this.events.push({ id, at: data.time, session: data.session ?? null, ...noted });
+    const again = kind === "state" && this.events.findLast((event) => event.kind === "state")?.text === noted.text;
+    if (id !== null && noted !== null && !again) {
+      this.events.push({ id, kind, at: data.time, session: data.session ?? null, ...noted });
       if (this.events.length > EVENTS) this.events.shift();
     }
     if (kind === "hello") {
@@ -168,7 +169,8 @@ function note(kind, data) {
   const level = WARNED.has(kind) ? "warn" : "info";
   if (kind === "worker_gone") return { level: "error", text: `${data.message} Started again in ${data.restart_in_s} s.` };
   if (kind === "state") {
-    const text = [data.state, data.message || data.phase].filter(Boolean).join(": ");
+    const more = data.message || data.phase;
+    const text = more && more !== data.state ? `${data.state}: ${more}` : String(data.state);
     return { level: data.state === "crashed" ? "error" : "info", text };
   }
   if (kind === "session") return { level, text: `session ${data.change}` };
