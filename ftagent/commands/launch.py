@@ -32,7 +32,7 @@ from ftagent.local_engine.provision import (
     register_session,
 )
 from ftagent.output import note
-from ftagent.session import names, records
+from ftagent.session import leases, names, records
 from ftagent.session.choice import refuse_used_since
 from ftagent.settings.config import Settings
 from harnesses.contract import Harness
@@ -124,7 +124,7 @@ def _run(args: argparse.Namespace, context: Context, until_recorded: contextlib.
     # before the engine is told: there a session that is registered again is another one's no more
     lease = None
     if start.id and start.earlier is not None and start.earlier_record:
-        lease = records.take_lease(context.paths, start.id)
+        lease = leases.take_lease(context.paths, start.id)
         refuse_used_since(start.earlier)
     answer = register_session(prospect.running, _registration(plan, request, start))
     session = planning.with_assigned(session, answer["id"], answer["token"], context.paths.sessions)
@@ -157,7 +157,7 @@ def _run(args: argparse.Namespace, context: Context, until_recorded: contextlib.
     if args.print_env or args.no_exec:
         return prepared_only(plan, args, events, context)
     code = run_prepared(prepared, events, become=args.exec, lease=lease)
-    if args.stop_engine == "exit" and not records.held_leases(context.paths):
+    if args.stop_engine == "exit" and not leases.held_leases(context.paths):
         from ftagent.local_engine.stop import stop_engine
 
         stop_engine(context.paths)

@@ -18,20 +18,16 @@ from ftagent.errors import Conflict, FtError, NotHere, Refused, UsageError
 from ftagent.launch import detach
 from ftagent.output import note, print_json
 from ftagent.session.forgetting import Forgotten, forget, what_stays
+from ftagent.session.leases import drop_lease, holder, lease_is_held, lease_pid, take_lease
 from ftagent.session.listing import add_flags, list_sessions
 from ftagent.session.live import Live
 from ftagent.session.names import reserved_name
 from ftagent.session.records import (
     Session,
     all_sessions,
-    drop_lease,
     find_session,
-    holder,
-    lease_is_held,
-    lease_pid,
     log_event,
     save,
-    take_lease,
 )
 from ftagent.session.table import to_json
 from ftagent.text import require_utf8, visible

@@ -10,8 +10,9 @@ from ftagent.context import Context
 from ftagent.errors import UsageError
 from ftagent.local_engine.report import describe, engine_report, exit_code
 from ftagent.output import print_json
+from ftagent.session.leases import lease_is_held
 from ftagent.session.live import Live
-from ftagent.session.records import all_sessions, lease_is_held
+from ftagent.session.records import all_sessions
 from ftagent.session.table import render, to_json
 
 WATCH_S = 2.0

@@ -144,7 +144,8 @@ def _size(path: Path) -> int:
 
 def _refuse_while_running(context: Context) -> None:
     from ftagent.local_engine.running import find_engine
-    from ftagent.session.records import all_sessions, lease_is_held
+    from ftagent.session.leases import lease_is_held
+    from ftagent.session.records import all_sessions
 
     if find_engine(context.paths) is not None:
         raise Conflict("An engine is running.", "ft engine stop", code="FT-E0613 running")

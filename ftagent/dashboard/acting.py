@@ -12,7 +12,8 @@ from ftagent.dashboard import memory_view
 from ftagent.dashboard.http import Unreachable
 from ftagent.dashboard.link import SLOW_S, Link
 from ftagent.dashboard.model import Act, Explanation, Outcome, WhatIf
-from ftagent.session.records import SESSION_ID, lease_pid
+from ftagent.session.leases import lease_pid
+from ftagent.session.records import SESSION_ID
 
 _MEMORY_ACTS = ("moe_slots", "kv_tokens", "preset", "auto")
 _ANCHOR_ACTS: Mapping[str, str] = {

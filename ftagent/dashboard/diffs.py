@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ftagent.launch.kept import digest
 from ftagent.paths import Paths
-from ftagent.session.records import Session, held_leases
+from ftagent.session.leases import held_leases
+from ftagent.session.records import Session
 
 LIMIT_S = 5.0
 FILES, COLUMNS = 40, 72

@@ -17,7 +17,7 @@ from ftagent.dashboard.link import SLOW_S, Link
 from ftagent.dashboard.model import Check, Frame, Part
 from ftagent.dashboard.people import AT_WORK, Folder
 from ftagent.local_engine.log import log_tail
-from ftagent.session.records import held_leases
+from ftagent.session.leases import held_leases
 
 FOUND_S = 2.0  # until the first answers are there
 CURVE = (0, 256, 1_024, 4_096, 16_384, 65_536)  # new tokens

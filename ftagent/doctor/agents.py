@@ -16,7 +16,7 @@ from ftagent.doctor.check import Check
 from ftagent.doctor.fixing import FT
 from ftagent.errors import FtError
 from ftagent.launch.find import agent_path, cached_version, find_executable, in_range
-from ftagent.session import records
+from ftagent.session import leases, records
 from harnesses.contract import Harness
 
 DRY_RUN_S = 60.0
@@ -83,13 +83,13 @@ def sessions(context: Context) -> Iterator[Check]:
     """Records that cannot be read, and leases that a killed launch left."""
     paths = context.paths
     for session in records.all_sessions(paths):
-        if session.record is None and not records.lease_is_held(paths, session.id):
+        if session.record is None and not leases.lease_is_held(paths, session.id):
             text = f"the record of {session.id} cannot be read"
             fix = f"ft sessions rm {session.id} --yes"
             yield Check(
                 "sessions", "WARN", text, fix, "It can neither be resumed nor shown; the agent's own file stays."
             )
-    stale = [file for file in sorted(paths.leases.glob("s-*.json")) if not records.lease_is_held(paths, file.stem)]
+    stale = [file for file in sorted(paths.leases.glob("s-*.json")) if not leases.lease_is_held(paths, file.stem)]
     if stale:
         text = f"{len(stale)} left by launches that were killed, such as {stale[0].name}"
         fix = "rm -- " + " ".join(shlex.quote(str(file)) for file in stale)
@@ -99,7 +99,7 @@ def sessions(context: Context) -> Iterator[Check]:
 def orphans(context: Context) -> Iterator[Check]:
     """Agents with a session of ours and no launch that holds it (Linux: own processes)."""
     names = _programs()
-    held = set(records.held_leases(context.paths))
+    held = set(leases.held_leases(context.paths))
     for process in sorted(Path("/proc").glob("[0-9]*")):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")[:2]

@@ -15,7 +15,7 @@ from typing import NoReturn
 from ftagent.atomic import write_json
 from ftagent.errors import Conflict, LaunchFailed
 from ftagent.paths import Paths, ensure
-from ftagent.session.records import lease_is_held
+from ftagent.session.leases import lease_is_held
 
 ID_VARIABLE = "FT_DETACHED_SESSION"
 MISSING = "tmux is not installed, and ft keeps no terminals of its own."

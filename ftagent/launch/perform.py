@@ -23,6 +23,7 @@ from ftagent.local_engine.provision import end_session
 from ftagent.local_engine.running import RunningEngine
 from ftagent.output import note
 from ftagent.paths import Paths
+from ftagent.session import leases
 from ftagent.session import links as session_links
 from ftagent.session import records as sessions
 
@@ -101,7 +102,7 @@ def run_prepared(prepared: Prepared, events: Events, become: bool, lease: int | 
     """
     with contextlib.ExitStack() as last:
         if lease is not None:
-            last.callback(sessions.drop_lease, prepared.paths, prepared.plan.session.id, lease)
+            last.callback(leases.drop_lease, prepared.paths, prepared.plan.session.id, lease)
         try:
             return _run(prepared, events, become, lease, last)
         finally:
@@ -139,8 +140,8 @@ def _run(prepared: Prepared, events: Events, become: bool, lease: int | None, la
     started.update(exec=become, tmux=prepared.origin.tmux, launched_by="ft launch")
     try:
         if lease is None:
-            lease = sessions.take_lease(paths, session.id)
-            last.callback(sessions.drop_lease, paths, session.id, lease)
+            lease = leases.take_lease(paths, session.id)
+            last.callback(leases.drop_lease, paths, session.id, lease)
         os.set_inheritable(lease, become)
         prepared.record["runs"].append(started)
         sessions.save(session.state_dir, prepared.record)

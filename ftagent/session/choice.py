@@ -10,6 +10,7 @@ from pathlib import Path
 from ftagent.context import Context
 from ftagent.errors import NotHere, Refused, UsageError
 from ftagent.output import note
+from ftagent.session.leases import holder, lease_is_held
 from ftagent.session.live import Live
 from ftagent.session.records import (
     Session,
@@ -17,8 +18,6 @@ from ftagent.session.records import (
     belongs,
     find_session,
     has_moved,
-    holder,
-    lease_is_held,
     read_record,
 )
 

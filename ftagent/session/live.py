@@ -9,8 +9,9 @@ from typing import Any
 from ftagent.errors import FtError
 from ftagent.local_engine.running import find_engine
 from ftagent.paths import Paths
+from ftagent.session.leases import lease_is_held
 from ftagent.session.links import is_lost
-from ftagent.session.records import Session, lease_is_held
+from ftagent.session.records import Session
 
 IDLE_S = 600.0
 STATUSES = (

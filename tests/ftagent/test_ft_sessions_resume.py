@@ -140,18 +140,18 @@ def test_one_launch_has_the_lease_however_many_look_or_want_it(sandbox: Any) -> 
     """Looking never keeps a launch from its lease, two never have it at once, and a dead one's is free."""
     code = (
         "import os, sys, time\nfrom pathlib import Path\nfrom ftagent.errors import Refused\n"
-        "from ftagent.paths import find_paths\nfrom ftagent.session import records\n"
-        "records._LEASE_WAIT_S = 20.0\npaths, id_ = find_paths(os.environ), 's-aaaaaaaaaa'\n"
+        "from ftagent.paths import find_paths\nfrom ftagent.session import leases\n"
+        "leases._LEASE_WAIT_S = 20.0\npaths, id_ = find_paths(os.environ), 's-aaaaaaaaaa'\n"
         "if sys.argv[1] == 'look':\n"
         "    end = time.monotonic() + 2\n"
-        "    while time.monotonic() < end: records.lease_is_held(paths, id_)\n"
+        "    while time.monotonic() < end: leases.lease_is_held(paths, id_)\n"
         "    sys.exit(0)\n"
         "for _ in range(10):\n"
-        "    lease = records.take_lease(paths, id_)\n"
+        "    lease = leases.take_lease(paths, id_)\n"
         "    alone = Path('alone'); os.mkdir(alone)\n"
-        "    assert records.lease_pid(paths, id_) == os.getpid()\n"
+        "    assert leases.lease_pid(paths, id_) == os.getpid()\n"
         "    time.sleep(0.005); os.rmdir(alone)\n"
-        "    records.drop_lease(paths, id_, lease)\n"
+        "    leases.drop_lease(paths, id_, lease)\n"
     )
     command = [sys.executable, "-P", "-c", code]
     kinds = ["look"] * 2 + ["take"] * 3
