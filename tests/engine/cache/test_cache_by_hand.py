@@ -44,7 +44,9 @@ def m():
         return [c.position for c in kept] if position is None else next(c for c in kept if c.position == position)
 
     def act(do, checkpoint=None):
-        named = {"id": checkpoint.state, "position": checkpoint.position, "line": checkpoint.session} if checkpoint else {}
+        named = (
+            {"id": checkpoint.state, "position": checkpoint.position, "line": checkpoint.session} if checkpoint else {}
+        )
         answer = made.by_hand.act({"do": do, **named})
         made.store.check()
         states.check()

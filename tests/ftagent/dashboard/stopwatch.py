@@ -91,8 +91,10 @@ def _note(seen: Seen, event: dict[str, Any], at_s: float) -> None:
     _usage(seen, event.get("usage") or {})
     pieces = [choice.get("delta") or {} for choice in event.get("choices") or ()]
     said = any(p.get("content") or p.get("reasoning_content") or p.get("tool_calls") for p in pieces)
+    delta = event["delta"] if event.get("type") == "content_block_delta" else {}
+    wrote = any(delta.get(name) for name in ("text", "thinking", "partial_json"))  # an empty one is a heartbeat
     begins_tool = event.get("type") == "content_block_start" and event["content_block"].get("type") == "tool_use"
-    if seen.first_s is None and (said or begins_tool or event.get("type") == "content_block_delta"):
+    if seen.first_s is None and (said or begins_tool or wrote):
         seen.first_s = at_s
 
 
