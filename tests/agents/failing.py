@@ -82,7 +82,7 @@ def _handler(port: int, plan: dict[str, Any], asked: list[str]) -> type[BaseHTTP
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(text)))
-            if status == 503:
+            if status in (429, 503):  # as our engine does
                 self.send_header("retry-after", "1")
             self.end_headers()
             self.wfile.write(text)
