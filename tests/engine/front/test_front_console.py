@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,38 @@ def test_codes_and_grants_do_not_pile_up(tmp_path: Path) -> None:
     assert grants.about(given[0].cookie, given[0].key) is None
     assert grants.about(given[-1].cookie, given[-1].key) == {"n": MAX_GRANTS}
     assert len(json.loads((tmp_path / "console.json").read_text())) == MAX_GRANTS
+
+
+def ft(engine: Engine, home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """The real command, of a user whose engine this is."""
+    if not (home / "runtime").exists():
+        (home / "runtime").symlink_to(engine.runtime_dir)
+    environ = {"FT_HOME": str(home), "HOME": str(home), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **env}
+    command = [sys.executable, "-P", "-m", "ftagent", "console", *arguments]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, cwd=home)
+
+
+def test_the_command_prints_an_address_and_takes_the_prices_of_the_receipts(engine: Engine, tmp_path: Path) -> None:
+    done = ft(engine, tmp_path, FT_PRICE_INPUT="3", FT_PRICE_OUTPUT="15")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"{re.escape(engine.url)}/dashboard#[\w-]{{43}}\n", done.stdout)
+    page = Page.__new__(Page)
+    page.engine, page.origin = engine, engine.url
+    page.entered = page.post("/enter", {"code": done.stdout.strip().partition("#")[2]}).raise_for_status()
+    page.key, page.cookie = page.entered.json()["key"], page.entered.cookies[f"ft_console_{engine.port}"]
+    assert page.get("/about").json() == {"prices": {"input": 3, "cached": 3, "output": 15}}
+
+
+def test_the_browser_is_told_by_a_file_that_only_its_owner_reads(engine: Engine, tmp_path: Path) -> None:
+    """Everybody on a machine sees the arguments of the programs that run there."""
+    seen, program = tmp_path / "seen", tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\nf="${{1#file://}}"; {{ echo "$1"; stat -c %a "$f"; cat "$f"; }} > {seen}\n')
+    program.chmod(0o755)
+    for _ in range(2):  # also where the file of the last time is still there
+        done = ft(engine, tmp_path, "--open", BROWSER=f"{program} %s")
+        assert done.returncode == 0, done.stderr
+        argument, mode, page = seen.read_text().splitlines()
+        code = done.stdout.strip().partition("#")[2]
+        assert code and code not in argument and f"#{code}" in page and mode == "600"
+    missing = ft(engine, tmp_path, "--open", BROWSER=f"{tmp_path}/none %s")
+    assert missing.returncode == 3 and "ft console" in missing.stderr
