@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from engine.cache.claims import WEIGHTS, Claims, ahead_of, line_of
+from engine.cache.claims import WEIGHTS, Claims
 from engine.cache.eviction import Eviction, share
+from engine.cache.interest import Interest
 from engine.cache.kept import Kept, at
 from engine.cache.lines import Lines
 from engine.cache.node import Checkpoint, Claim
@@ -20,7 +21,7 @@ from engine.protocol import EditPoint
 
 
 class CheckpointStore:
-    """Owns the state ids it hands out. `event(kind, fields)` is told of every creation and eviction."""
+    """Owns the state ids it hands out; `used` and `claim` are those of `Interest`. `event(kind, fields)` is told of every creation and eviction."""
 
     def __init__(
         self,
@@ -42,6 +43,8 @@ class CheckpointStore:
         self._claims = Claims()
         self._lines = Lines(lambda: self._clock(), self._claims.forget)
         self._eviction = Eviction(self._lines)
+        interest = Interest(self._claims, self._lines, self._eviction, grid)
+        self.used, self.claim = interest.used, interest.claim
 
     @property
     def cap(self) -> int:
@@ -59,27 +62,6 @@ class CheckpointStore:
     def listing(self) -> list[dict[str, object]]:
         """What is kept, for reports, see `Kept.listing`."""
         return self._kept.listing()
-
-    def used(self, match: Match, session: str, side: bool, edit_points: Iterable[EditPoint], line: str = "") -> None:
-        """A request resumes from `match`: refreshes that one checkpoint, and renews the claims of its line, which is
-        `session`'s own unless `line` is given, on the checkpoints at its edit points."""
-        line = line or line_of(session, "side" if side else "main")
-        self._lines.touch(line)
-        if not side:
-            self._claims.forget(ahead_of(line))
-        points: dict[int, list[EditPoint]] = {}
-        for point in sorted(edit_points, key=lambda p: p.position):
-            points.setdefault(point.position // self.grid * self.grid, []).append(point)
-        for checkpoint in match.line:
-            for point in points.get(checkpoint.position, ()):
-                self._claims.add(checkpoint, line, point)
-                checkpoint.side = checkpoint.side and side
-        if match.checkpoint is not None:
-            self._touch(match.checkpoint, line, side)
-        for checkpoint in match.line:
-            if checkpoint.kind == "head":
-                checkpoint.side = checkpoint.side and side
-                self._lines.set_head(checkpoint, line)
 
     def reserve(self, side: bool, last: Checkpoint | None = None) -> int | None:
         """A state to snapshot into, evicting when the cap is reached; None when nothing may be evicted. The caller must
@@ -152,33 +134,12 @@ class CheckpointStore:
             self._reserved.taken(state)
             exact = position % self.grid == 0
             made = Checkpoint(position, node, state, kind, session, side, self._pool.state_bytes, exact)
+            made.passing = passing
             self._kept.put(made)
             if not passing:
                 self._event("checkpoint-created", {"position": position, "class": kind})
         self.claim(made, kind, session, side, points, line, passing)
         return made
-
-    def claim(
-        self,
-        made: Checkpoint,
-        kind: str,
-        session: str,
-        side: bool,
-        points: Sequence[EditPoint] = (),
-        line: str = "",
-        passing: bool = False,
-    ) -> None:
-        """`made` is what `line` has come to: it wants it because of `points`, or as a `kind` when there are none."""
-        line = line or line_of(session, "side" if side else "main")
-        self._lines.touch(line)
-        if passing:
-            made.last_use, made.side = self._eviction.uses, made.side and side
-        else:
-            self._touch(made, line, side)
-        for point in points or [EditPoint(made.position, kind)]:
-            self._claims.add(made, line, point)
-        if made.kind == "head":
-            self._lines.made_head(made, line)
 
     def resize(self, cap_bytes: int) -> bool:
         """Keep at most so much from now on; what is over goes in the usual order. False when what must stay is more: the cap is
@@ -244,14 +205,16 @@ class CheckpointStore:
         while (
             full := self._held(side) >= share(side, self.cap)
         ) or self.bytes + self._pool.state_bytes > self.cap_bytes:
-            victim = self._victim(side, full, last)
+            victim = self._victim(side, full, last, worth is not None)
             if victim is None or (worth is not None and not self._eviction.less(victim, self.cap, worth)):
                 return False
             self._evict(victim)
         return True
 
-    def _victim(self, side: bool = False, own: bool = False, last: Checkpoint | None = None) -> Checkpoint | None:
-        return self._eviction.victim(self._kept.values(), self.cap, side, own, last)
+    def _victim(
+        self, side: bool = False, own: bool = False, last: Checkpoint | None = None, passing: bool = False
+    ) -> Checkpoint | None:
+        return self._eviction.victim(self._kept.values(), self.cap, side, own, last, passing)
 
     def _held(self, side: bool) -> int:
         """By side, or by main requests."""
@@ -268,9 +231,3 @@ class CheckpointStore:
         self.evictions += 1
         self.given_up(victim)
         self.drop(victim)
-
-    def _touch(self, checkpoint: Checkpoint, line: str, side: bool) -> None:
-        self._eviction.uses += 1
-        checkpoint.last_use = self._eviction.uses
-        checkpoint.side = checkpoint.side and side
-        self._lines.came_to(checkpoint, line)

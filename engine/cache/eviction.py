@@ -35,10 +35,16 @@ class Eviction:
         self._lines = lines
 
     def victim(
-        self, kept: Collection[Checkpoint], cap: int, side: bool, own: bool, last: Checkpoint | None = None
+        self,
+        kept: Collection[Checkpoint],
+        cap: int,
+        side: bool,
+        own: bool,
+        last: Checkpoint | None = None,
+        passing: bool = False,
     ) -> Checkpoint | None:
         """What a request gives up for another; `own`: only from what is meant for requests like it. `last` is spared like the
-        newest of a line. None: all must stay."""
+        newest of a line. Before anything that is to stay goes what is passing, unless it is for what is `passing` too. None: all must stay."""
         live = set(self._lines.live(cap))
         safe, tips = self._lines.safe(kept, cap), self._lines.tips(live)
 
@@ -47,8 +53,9 @@ class Eviction:
                 return False
             return not side or checkpoint.side or not (_wanted(checkpoint, live) or id(checkpoint) in tips)
 
-        def order(checkpoint: Checkpoint) -> tuple[bool, bool, float, int]:
-            return self._order(checkpoint, cap, live, checkpoint is last or id(checkpoint) in tips)
+        def order(checkpoint: Checkpoint) -> tuple[bool, tuple[bool, bool, float, int]]:
+            stays = passing or not checkpoint.passing
+            return stays, self._order(checkpoint, cap, live, checkpoint is last or id(checkpoint) in tips)
 
         return min((c for c in kept if allowed(c)), key=order, default=None)
 
@@ -72,7 +79,10 @@ class Eviction:
         return tip, _wanted(checkpoint, live), self._worth(checkpoint, cap), checkpoint.last_use
 
     def _worth(self, checkpoint: Checkpoint, cap: int) -> float:
-        replay = checkpoint.position - (checkpoint.parent.position if checkpoint.parent else 0)
+        before = checkpoint.parent
+        while before is not None and before.passing:
+            before = before.parent
+        replay = checkpoint.position - (before.position if before else 0)
         unused = (self.uses - checkpoint.last_use) / max(1, cap)
         weight = WEIGHTS[checkpoint.kind] if checkpoint.claims else UNWANTED
         return float(replay * weight / checkpoint.bytes * 0.5**unused)

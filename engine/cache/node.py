@@ -57,7 +57,8 @@ class Checkpoint:
 
     `claims` are the (line, kind, edge) that want it, `kind` is the class of the heaviest of them; `side` says that only side
     or background requests used it; `parent` is the nearest checkpoint before it on the same line. `sessions` are those that
-    used it as their head, with the time they last did. `pinned` by a person, it stays.
+    used it as their head, with the time they last did. `pinned` by a person, it stays; `passing`, it is soon replaced,
+    and nothing may rest on it.
     """
 
     position: int
@@ -73,6 +74,7 @@ class Checkpoint:
     claims: set[Claim] = field(default_factory=set)
     sessions: dict[str, float] = field(default_factory=dict)
     pinned: bool = False
+    passing: bool = False
 
 
 def usable(node: Node) -> list[Checkpoint]:

@@ -284,3 +284,26 @@ def test_what_passes_is_not_what_its_line_came_to_and_moves_without_a_word(make)
     m.store.check()
     m.store.claim(made, "live", "t", False, [], "t")
     assert m.store.take_back(made, ("s", "decode", "rolling")) is None, "another line has come to it"
+
+
+def test_what_is_passing_goes_before_anything_that_is_to_stay(make):
+    """And not for another that is passing, and nothing is worth less because it stands before it."""
+    m = make(cap=3)
+    tokens = list(range(64))
+
+    def passing(session, position, replay):
+        state = m.store.reserve_passing(False, replay, "decode")
+        if state is None:
+            return None
+        points = [EditPoint(position, "decode", 1, "rolling")]
+        return m.store.commit(
+            m.cache, token_array(tokens), position, state, "decode", session, False, points, session, passing=True
+        )
+
+    m.line(tokens, (20, "prompt"), (64, "prompt"), session="a")
+    first = passing("a", 60, 40)
+    assert m.positions(tokens) == [20, 60, 64]
+    assert passing("b", 40, 5) is None and m.store.holds(first)
+    m.line([7] * 40, (40, "turn"), session="c")
+    assert m.positions(tokens) == [20, 64] and m.positions([7] * 40) == [40] and not m.store.holds(first)
+    m.store.check()
