@@ -57,6 +57,15 @@ def test_ahead_only_new_text_is_left(name, preserving):
     assert ahead.hits == ahead.predicted
 
 
+@pytest.mark.parametrize("preserving", [True, False], ids=["preserving", "stripping"])
+def test_with_no_time_for_work_ahead_nothing_is_lost_by_it(preserving):
+    """States that work ahead and prefills keep on the way take no place from those that later requests go on from."""
+    requests, declaration = recorded("s_occ")
+    exact = run_trace(requests, declaration, preserving, Machine())
+    hurried = run_trace(requests, declaration, preserving, Machine(), anticipate=True, tool_s=0.05)
+    assert sum(s.critical for s in hurried.served) <= exact.prefilled()
+
+
 def test_a_session_with_compactions_knows_its_window():
     requests, declaration = recorded("s_occ")
     made = language()
