@@ -114,14 +114,24 @@ class Questions(Acting):
         await self.link.get("/v1/engine/memory", SLOW_S)
 
     async def _ask_sessions(self) -> None:
-        if self.link.gathered.changed_sessions:
-            await self.link.get("/v1/sessions")
-            self.link.gathered.changed_sessions = self.link.gathered.busy
+        """What changes while the answer is on its way is asked for again."""
+        known = self.link.gathered
+        if known.changed_sessions and self.link.http is not None:
+            known.changed_sessions, answer = False, None
+            try:
+                answer = await self.link.get("/v1/sessions")
+            finally:
+                known.changed_sessions |= known.busy or not answer
 
     async def _ask_life(self) -> None:
-        if self.link.gathered.changed_life:
-            await self.link.get("/v1/engine/life")
-            self.link.gathered.changed_life = self.link.gathered.busy
+        """As `_ask_sessions`."""
+        known = self.link.gathered
+        if known.changed_life and self.link.http is not None:
+            known.changed_life, answer = False, None
+            try:
+                answer = await self.link.get("/v1/engine/life")
+            finally:
+                known.changed_life |= known.busy or not answer
 
     async def _ask_power(self) -> None:
         """Not asked again of an engine that has no such thing."""

@@ -167,7 +167,8 @@ def event_of(event: ServerEvent, name: str) -> Event | None:
         level, text = "error", f"{data.get('message')} Started again in {data.get('restart_in_s')} s."
     elif kind == "state":
         level = "error" if data.get("state") == "crashed" else "info"
-        text = f"{data.get('state')}: {data.get('message') or data.get('phase') or ''}".rstrip(": ")
+        more = data.get("message") or data.get("phase") or ""
+        text = str(data.get("state")) + (f": {more}" if more and more != data.get("state") else "")
     elif kind == "session":
         change = str(data.get("change"))
         text = f"session {_CHANGES.get(change, change)}"

@@ -17,10 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ftagent.context import Context
 from ftagent.dashboard.codec import from_json, to_json
 from ftagent.dashboard.framing import frame_of
 from ftagent.dashboard.gather import EVENTS, Gathered
 from ftagent.dashboard.http import ServerEvent
+from ftagent.dashboard.live import LiveSource
 from ftagent.dashboard.mock import SCENARIOS, MockSource, frame
 from ftagent.dashboard.model import Anchor, Frame, InFlight
 from ftagent.dashboard.patches import applied, patch
@@ -156,6 +158,28 @@ def test_a_hundred_thousand_events_leave_nothing_behind(tmp_path: Path) -> None:
     assert sizes[1] < sizes[0] + (8 << 20)
     seen = frame_of(known, 100_000.0)
     assert len(seen.turns) <= TURNS and len(seen.events) <= EVENTS
+
+
+def test_what_changes_while_an_answer_is_on_its_way_is_asked_for_again(tmp_path: Path) -> None:
+    context = Context(folder(tmp_path).paths, {}, tmp_path, debug=False, colour="never", no_input=True)
+    source = LiveSource(context)
+    known, asked = source.link.gathered, []
+
+    class Slow:
+        async def get(self, route: str, timeout_s: float = 5.0) -> dict[str, Any]:
+            asked.append(route)
+            if len(asked) == 1:
+                known.event(ServerEvent(1, "request", {**RECORD, "end": "stop"}), 1000.0)
+            return {"sessions": []}
+
+    source.link.http = Slow()  # type: ignore[assignment]
+
+    async def work() -> None:
+        for _ in range(3):
+            await source._ask_sessions()
+
+    asyncio.run(work())
+    assert asked == ["/v1/sessions"] * 2, "once more after the change, then no more"
 
 
 # Views
