@@ -4,7 +4,8 @@ Rows `memory.<tier>.…` of two kinds. Modelled: engine/bench/memory/trace.json 
 scheduler, mover and balancer, under the routing of bench/streams with the real slot table, while time is what the trace's
 throttles say: `phase` and `session` (decode rate beside static splits found by sweep), `regret` (seconds beside a schedule that
 knows the whole trace). Measured: a real engine with smollm2-moe on the emulated device, or with half of its experts in RAM and the
-others on disk: `predicted` (decode rate after a move), `pause`, `failed`, `plan`, `give_back`, `overhead`.
+others on disk: `predicted` (decode rate after a move), `pause`, `failed`, `plan`, `give_back`, `overhead`. Most of the moves over which
+`failed` counts are those of a small model with recurrent layers, whose states move too.
 
 `--quick` plays the first turns only and makes fewer moves; its ratios are not those of the whole.
 """

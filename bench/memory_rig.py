@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from engine.bench.rows import Row, rounded
 from engine.memory.foreign import Spare
 from engine.memory.options import Options
 from engine.memory.plan import Settings
@@ -65,11 +66,11 @@ class Programs:
 class Rig:
     """A worker without a socket: whoever measures is the front, and turns the loop."""
 
-    def __init__(self, model: Path, tier: str, threads: int) -> None:
+    def __init__(self, model: Path, tier: str, threads: int, device_bytes: int = DEVICE_BYTES) -> None:
         bank = load_manifest(model).geometry.bank_bytes
         settings = Settings(max_running=RUNNING, chunk_tokens=CHUNK_TOKENS, kv_tokens=None)
         if tier == "emulated":
-            settings = replace(settings, device="emulated", device_memory=DEVICE_BYTES, moe_backend="offload")
+            settings = replace(settings, device="emulated", device_memory=device_bytes, moe_backend="offload")
         else:
             settings = replace(settings, host_memory=bank // 2)
         options = Options("auto", FILL_GBS if tier == "emulated" else None, HOST_GBS if tier == "emulated" else None)
@@ -105,6 +106,12 @@ class Rig:
             self.turn()
         return self.front.answers[self._asked]
 
+    def hang_up(self, rid: str) -> None:
+        """Nobody waits for this one any more, nor does anybody else run."""
+        self.scheduler.cancel(rid)
+        while self.scheduler.running or self.scheduler.waiting:
+            self.scheduler.step()
+
     def turn(self) -> None:
         """What the loop does next: a step, or what is left to do when nothing runs."""
         if not self.scheduler.step():
@@ -125,3 +132,9 @@ class Rig:
         tokenizer = Tokenizer.from_file(str(model / load_manifest(model).tokenizer))
         documents = [ROOT / "ARCHITECTURE.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
         return [token for path in documents for token in tokenizer.encode(path.read_text()).ids]
+
+
+def figure(name: str, value: float, unit: str, baseline: float, samples: int = 1, **more: Any) -> Row:
+    """One row, with what it is a ratio of."""
+    made: Row = {"name": name, "value": rounded(value), "unit": unit, "baseline": rounded(baseline)}
+    return made | {"ratio": round(value / baseline, 5), "samples": samples} | more
