@@ -19,6 +19,10 @@ class Continuity:
         """A worker that serves gives another window, because somebody or something asked for it."""
         self.window = window
 
+    def chosen(self, backend: str) -> None:
+        """The worker has all that it runs on; how it computes experts may have been chosen while it served."""
+        self.backend = self.backend or backend
+
     def serves(self, window: int, backend: str) -> list[str]:
         """A worker has become ready. What of it is less than agents were told, or other than it was, in sentences."""
         told = []

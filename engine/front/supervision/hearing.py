@@ -106,5 +106,7 @@ class Hearing:
             worker.serves = True
             for text in self.continuity.serves(worker.window, self._backend):
                 self._board.warn(text)
+        elif self._whole:
+            self.continuity.chosen(self._backend)
         worker.was_ready |= self._whole
         self._on_serves()

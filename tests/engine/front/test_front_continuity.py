@@ -38,6 +38,15 @@ def test_a_window_is_told_as_long_as_it_is_less_than_agents_were_told() -> None:
     assert "'cpu'" in sentence and "'hybrid'" in sentence
 
 
+def test_a_backend_that_was_chosen_while_requests_were_served_is_kept() -> None:
+    kept = Continuity()
+    assert kept.serves(4_096, "") == [] and kept.arguments() == []
+    kept.chosen("hybrid")
+    kept.chosen("cpu")  # it is not chosen twice
+    assert kept.arguments() == ["--backend-found", "hybrid"]
+    assert kept.serves(4_096, "hybrid") == []
+
+
 def test_a_model_without_experts_has_no_backend_to_keep() -> None:
     kept = Continuity()
     assert kept.serves(4_096, "none") == [] and kept.arguments() == []
