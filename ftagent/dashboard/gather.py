@@ -65,6 +65,7 @@ class Gathered:
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.last_event = 0
         self.changed_sessions = self.changed_life = True
+        self.ended = False  # a request or a session, since sessions were asked for
         self.readonly = False
         self.readiness: dict[str, Any] = {}  # the newest state, whatever brought it
         self.experts_made: tuple[Any, Experts] | None = None  # of which answers
@@ -114,8 +115,9 @@ class Gathered:
         elif event.kind == "request":
             self.requests.record(data)
             self.changed_sessions = self.changed_life = True
+            self.ended |= data.get("end") is not None
         elif event.kind == "session":
-            self.changed_sessions = True
+            self.changed_sessions = self.ended = True
         listed = event_of(event, self._name(data.get("session")))
         again = self.events and listed is not None and listed.kind == "state" and self.events[-1].text == listed.text
         if listed is not None and not again:

@@ -24,6 +24,7 @@ from ftagent.local_engine.options import arguments_of
 HISTORY = 256  # records asked for when an engine is found
 LOOK_S = 1.0  # between two looks for one
 HEARD_S = 0.2  # events of the past come at once
+LEAST_S = 0.1  # between two frames
 
 
 class LiveSource(Questions):
@@ -51,11 +52,13 @@ class LiveSource(Questions):
             await self._settle()
             while not self._closed.is_set():
                 self.start_jobs()
+                made_at = time.monotonic()
                 yield self.frame()
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(1 / self._fps):
                         await self._wake.wait()
+                await asyncio.sleep(max(0.0, made_at + LEAST_S - time.monotonic()))  # events come in bursts
         finally:
             tasks = [follower, *(job.task for job in self.jobs if job.task is not None)]
             for task in tasks:

@@ -19,6 +19,7 @@ from ftagent.dashboard.people import AT_WORK, Folder
 from ftagent.local_engine.log import log_tail
 from ftagent.session.leases import held_leases
 
+SOON_S = 0.3
 FOUND_S = 2.0  # until the first answers are there
 CURVE = (0, 256, 1_024, 4_096, 16_384, 65_536)  # new tokens
 USUAL = 4_096
@@ -37,6 +38,7 @@ class Job:
     else_s: float | None
     local: bool = False  # needs no engine
     later: bool = False  # asks about what others have found
+    hurried: bool = False  # asked soon after something has ended
     task: asyncio.Task[None] | None = None
     done_at: float = float("-inf")
 
@@ -52,7 +54,7 @@ class Questions(Acting):
             Job(self._ask_running, ("overview", "turns"), 1 / fps, 2.0),
             Job(self._ask_stats, ("overview", "engine", "anchors", "experts"), 1.0, 10.0),
             Job(self._ask_memory, ("overview", "memory"), 2.0, 15.0),
-            Job(self._ask_sessions, ("overview",), 2.0, 5.0),
+            Job(self._ask_sessions, ("overview",), 2.0, 5.0, hurried=True),
             Job(self._ask_life, ("overview", "engine"), 2.0, 5.0),
             Job(self._ask_power, ("overview", "engine", "memory"), 2.0, 10.0),
             Job(self._ask_what_ifs, ("overview", "memory"), 10.0, None, later=True),
@@ -76,6 +78,8 @@ class Questions(Acting):
             idle = job.task is None or job.task.done()
             if job.later and job.task is None and every_s is not None and job.done_at == float("-inf"):
                 job.done_at = now + FOUND_S - every_s
+            if job.hurried and self.link.gathered.ended and every_s is not None:
+                every_s = min(every_s, SOON_S)
             if every_s is not None and idle and now - job.done_at >= every_s:
                 job.done_at = now
                 job.task = asyncio.create_task(quietly(job.ask))
@@ -117,7 +121,7 @@ class Questions(Acting):
         """What changes while the answer is on its way is asked for again."""
         known = self.link.gathered
         if known.changed_sessions and self.link.http is not None:
-            known.changed_sessions, answer = False, None
+            known.changed_sessions, known.ended, answer = False, False, None
             try:
                 answer = await self.link.get("/v1/sessions")
             finally:

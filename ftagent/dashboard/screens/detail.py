@@ -36,6 +36,7 @@ HINTS = (
     ("Esc", "back"),
 )
 LABEL = 18
+REQUESTS = 14  # lines of them at most
 SIDE_BY_SIDE = 150
 RECEIPTS = (
     Column("LAUNCHED", 11, 11, 0),
@@ -53,12 +54,12 @@ RECEIPTS = (
 
 
 def detail(session: Session, frame: Frame, room: Room) -> list[Line]:
-    """As much as there is room for, the most asked for first."""
+    """All of it, the most asked for first; in two columns, at most `room.height` lines."""
     cells = room.width if room.width < SIDE_BY_SIDE else room.width // 2 - 1
     facts = _facts(session, frame, room.of(cells, room.height))
     more = [*_since(session, cells, room), *_receipts(session, cells), *_files(session)]
     if room.width < SIDE_BY_SIDE:
-        return [*facts, *more, *_requests(session, frame, room.height - len(facts) - len(more))]
+        return [*facts, *more, *_requests(session, frame, REQUESTS)]
     left = fill([*facts, *more], cells + 2, room.height)
     right = fill(_requests(session, frame, room.height)[1:], room.width - cells - 2, room.height)
     return beside(left, right)

@@ -22,6 +22,7 @@ from ftagent.dashboard.screens.panes import (
 )
 from ftagent.dashboard.screens.sessions import session_table
 from ftagent.dashboard.screens.view import Effect, Explain, Go, Room, Run, Type, View
+from ftagent.dashboard.theme import ASCII
 from ftagent.dashboard.widgets.boxes import box
 from ftagent.dashboard.widgets.cells import Line, Span, beside, clean, fill, line
 from ftagent.dashboard.widgets.tables import window
@@ -49,6 +50,7 @@ class Overview(View):
     def __init__(self) -> None:
         super().__init__()
         self.opened: str | None = None
+        self.top = 0  # first line of the opened one
 
     def bound(self) -> tuple[Key, ...]:
         return detail.KEYS if self.opened else self.keys
@@ -86,15 +88,7 @@ class Overview(View):
     def lines(self, frame: Frame, room: Room) -> list[Line]:
         opened = next((one for one in frame.sessions if one.id == self.opened), None)
         if opened is not None:
-            inner = detail.detail(opened, frame, room.of(room.width - 4, room.height - 2))
-            return box(
-                f"Session {clean(opened.name)}",
-                inner,
-                room.width,
-                room.height,
-                room.glyphs,
-                stale(opened.told, frame.now),
-            )
+            return self._session(opened, frame, room)
         if room.width < 60:
             return self._table(frame, room, framed=False)
         if room.width < 100 or room.height < 24:
@@ -102,6 +96,26 @@ class Overview(View):
         return self._large(frame, room)
 
     # how it is laid out
+
+    def _session(self, opened: Session, frame: Frame, room: Room) -> list[Line]:
+        """The lines from `top` on; where there are more than room, the edge says which these are."""
+        rows = room.height - 2
+        every = detail.detail(opened, frame, room.of(room.width - 4, rows))
+        top = max(0, min(self.top, len(every) - rows))
+        note = stale(opened.told, frame.now)
+        if len(every) > rows:
+            note = f"{top + 1}-{top + rows} of {len(every)}, j k scroll"
+        title = f"Session {clean(opened.name)}"
+        return box(title, every[top : top + rows], room.width, room.height, room.glyphs, note)
+
+    def move(self, frame: Frame, by: int) -> None:
+        """Of one session the lines, else the rows."""
+        opened = next((one for one in frame.sessions if one.id == self.opened), None)
+        if opened is None:
+            super().move(frame, by)
+        else:
+            every = detail.detail(opened, frame, Room(76, 22, ASCII))
+            self.top = max(0, min(len(every) - 1, self.top + by))
 
     def _table(self, frame: Frame, room: Room, framed: bool = True) -> list[Line]:
         shown = self.sessions(frame)
@@ -186,7 +200,7 @@ class Overview(View):
         if self.pane == 5:
             broken = next((e.request for e in reversed(frame.events) if e.level == "warn" and e.request), None)
             return Explain(broken) if broken else None
-        self.opened = self.session(frame)
+        self.opened, self.top = self.session(frame), 0
         return None
 
     def back(self) -> bool:

@@ -89,6 +89,8 @@ def test_states_within_screens():
     overview = make("overview")
     overview.enter(made)
     check("overview.session.120x36", compose(made, overview, room), room)
+    overview.move(made, 9)
+    check("overview.session.80x24", compose(made, overview, room.of(80, 24)), room.of(80, 24))
     engine, small = make("engine"), room.of(80, 24)
     engine.pane = 1
     check("engine.past.80x24", compose(frame("crash"), engine, small), small)
