@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 import clearing  # noqa: E402
+import clearing_rows  # noqa: E402
 import figures  # noqa: E402
 import figures_data  # noqa: E402
 import figures_house  # noqa: E402
@@ -131,13 +132,13 @@ def test_old_results_become_a_line_and_new_ones_stay() -> None:
 
 
 def test_work_ahead_belongs_to_the_reply_before_it() -> None:
-    made = clearing.Played()
+    made = clearing_rows.Played()
     made.times = [
         {"asked_s": 0.0, "first_s": 1.0, "replied_s": 2.0, "tool_end_s": 6.0},
         {"asked_s": 6.0, "first_s": 6.5, "replied_s": 7.0, "tool_end_s": 7.0},
     ]
     made.looks = [(1.5, 0, 0), (2.1, 1, 0), (3.0, 1, 0), (4.0, 1, 900), (6.2, 1, 900), (7.5, 2, 900)]
-    assert clearing.ahead_of(made) == [[2.1, 4.0, 900], [None, None, 0]]
+    assert clearing_rows.ahead_of(made) == [[2.1, 4.0, 900], [None, None, 0]]
 
 
 def test_rows_hold_every_turn_and_compare_the_edited_ones() -> None:
@@ -145,19 +146,19 @@ def test_rows_hold_every_turn_and_compare_the_edited_ones() -> None:
         counts = {"prompt_tokens": 1000, "cached_tokens": 900, "replayed_tokens": 0, "new_tokens": 100}
         return {"id": f"r{number}", **counts, "anticipated_tokens": 50, "ttft_s": ttft}
 
-    ours, demand = clearing.Played(), clearing.Played()
+    ours, demand = clearing_rows.Played(), clearing_rows.Played()
     for played, ttft in ((ours, 0.5), (demand, 2.0)):
         played.records = [record(n, ttft) for n in range(2)]
         played.edited = [False, True]
         played.times = [{"asked_s": 0.0, "first_s": 1.0, "replied_s": 2.0, "tool_end_s": 3.0}] * 2
     peer = {"r0": {"cached": 900, "prefill_s": 1.0}, "r1": {"cached": 100, "prefill_s": 4.0}}
-    rows = {row["name"]: row for row in clearing.rows_of(ours, demand, peer, {"scripted": True})}
+    rows = {row["name"]: row for row in clearing_rows.rows_of(ours, demand, peer, {"scripted": True})}
     assert (rows["clearing.ttft"]["value"], rows["clearing.ttft"]["baseline"]) == (0.5, 4.0)
     assert rows["clearing.on_demand"]["value"] == 2.0
     assert rows["clearing.computed"]["value"] == 200
     assert rows["clearing.computed"]["baseline"] == 1000
     assert [
-        dict(zip(clearing.TURN_COLUMNS, turn, strict=True))["edited"] for turn in rows["clearing.ttft"]["series"]
+        dict(zip(clearing_rows.TURN_COLUMNS, turn, strict=True))["edited"] for turn in rows["clearing.ttft"]["series"]
     ] == [0, 1]
     assert len(rows["clearing.timeline"]["series"]) == 2
 
