@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -123,7 +124,7 @@ def run(front: Front, settings: Settings, runtime: RuntimeDir, sock: socket.sock
         }
     )
     allow_many_connections()
-    return asyncio.run(_serve(front, runtime, sock))
+    return asyncio.run(_serve(front, sock, runtime.ending))
 
 
 def model_directory(settings: Settings) -> Path:
@@ -159,7 +160,8 @@ class _Server(uvicorn.Server):
         self._front.stop_asked.set()
 
 
-async def _serve(front: Front, runtime: RuntimeDir, sock: socket.socket) -> int:
+async def _serve(front: Front, sock: socket.socket, ending: Callable[[], None] = lambda: None) -> int:
+    """`ending` is called when it has been told to stop, before the rest of it."""
     config = uvicorn.Config(
         make_app(front),
         loop="asyncio",
@@ -176,7 +178,7 @@ async def _serve(front: Front, runtime: RuntimeDir, sock: socket.socket) -> int:
     server = _Server(config, front)
     _LOG.info("serving %s on port %d", front.model, front.port)
     supervising = asyncio.create_task(front.supervisor.run())
-    stopping = asyncio.create_task(_stop_on_request(front, runtime, server))
+    stopping = asyncio.create_task(_stop_on_request(front, ending, server))
     failing = asyncio.create_task(_stop_on_failed_start(front, supervising))
     try:
         await server.serve(sockets=[sock])
@@ -191,9 +193,9 @@ async def _serve(front: Front, runtime: RuntimeDir, sock: socket.socket) -> int:
     return 0
 
 
-async def _stop_on_request(front: Front, runtime: RuntimeDir, server: uvicorn.Server) -> None:
+async def _stop_on_request(front: Front, ending: Callable[[], None], server: uvicorn.Server) -> None:
     await front.stop_asked.wait()
-    runtime.ending()
+    ending()
     front.supervisor.drain()
     front.bus.close()
     server.should_exit = True
