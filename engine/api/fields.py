@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from engine.api.errors import TooLarge, TooSlow
 from engine.errors import BadRequest
+from engine.prompt.depth import MAX_DEPTH, is_too_deep
 
 MAX_BODY_BYTES = 64 << 20
 BODY_S = 120.0  # for all of it to arrive
@@ -71,6 +72,8 @@ def _parse(raw: bytes, encoding: str) -> Any:
     """What the body says. Raises BadRequest for numbers that are none: they would fail much later, for everybody."""
     text = _plain(raw, encoding)
     body = json.loads(text, parse_constant=_not_finite, parse_float=_finite)
+    if is_too_deep(body):
+        raise BadRequest(f"The body has lists and objects more than {MAX_DEPTH} deep in each other.")
     return _whole_characters(body) if _HALF_CHARACTER.search(text) else body
 
 

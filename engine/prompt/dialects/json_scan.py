@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, NoReturn
 
+from engine.prompt.depth import is_too_deep
+
 _OUTSIDE = re.compile(r'["{}\[\]<]')
 _INSIDE = re.compile(r'["\\]')
 
@@ -58,11 +60,12 @@ def strict_object(text: str, unique: bool = False) -> dict[str, Any] | None:
 
 
 def strict_value(text: str, unique: bool = False) -> Any:
-    """As `strict_object`, for any value; None when it is no JSON."""
+    """As `strict_object`, for any value; None when it is no JSON, or deeper than anything that walks it may go."""
     try:
-        return json.loads(text, strict=False, parse_constant=_refuse, object_pairs_hook=_unique if unique else None)
+        value = json.loads(text, strict=False, parse_constant=_refuse, object_pairs_hook=_unique if unique else None)
     except (ValueError, RecursionError):
         return None
+    return None if is_too_deep(value) else value
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -176,7 +176,9 @@ def spoilt(body: dict[str, Any], seed: int) -> dict[str, Any]:
             if pick.random() < 0.1:
                 del place[last]
             else:
-                place["unknown\x7f" if isinstance(place, dict) and pick.random() < 0.1 else last] = pick.choice(JUNK)
+                place["unknown\x7f" if isinstance(place, dict) and pick.random() < 0.1 else last] = json.loads(
+                    json.dumps(pick.choice(JUNK))
+                )
         except (KeyError, IndexError, TypeError):
             continue  # an earlier one took the place away
     return made
@@ -211,6 +213,29 @@ def test_no_body_is_a_failure_of_ours(engine: Engine, path: str, request: pytest
             assert engine.client.post(path, json=UNDO[path]).status_code == 200
 
     whatever()
+    assert engine.worker_pid() == worker and engine.wait_idle()["running"] == 0
+
+
+@pytest.mark.parametrize("depth", [120, 900, 100_000])
+def test_depth_within_a_string_harms_nobody(engine: Engine, depth: int) -> None:
+    """What a model called a tool with is JSON in a string, and is read when the conversation is rendered."""
+    worker, deep = engine.worker_pid(), '{"a": ' * depth + "1" + "}" * depth
+    call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": deep}}
+    said = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "r"},
+    ]
+    items = [
+        {"role": "user", "content": "hi"},
+        {"type": "function_call", "call_id": "c", "name": "read", "arguments": deep},
+        {"type": "function_call_output", "call_id": "c", "output": "r"},
+    ]
+    for path, body in (("/v1/chat/completions", {"messages": said}), ("/v1/responses", {"input": items})):
+        for tools in ({}, {"tools": BODIES[path]["tools"]}):
+            for streamed in (True, False):
+                limits = {"max_tokens": 2, "max_output_tokens": 2, "stream": streamed}
+                refused_in_its_form(engine.client.post(path, json={**body, **tools, **limits}), path)
     assert engine.worker_pid() == worker and engine.wait_idle()["running"] == 0
 
 
