@@ -35,12 +35,12 @@ class Bounds:
     def of(view: View, state_slabs: int | None = None) -> Bounds:
         """`view.need_kv` is granted as far as there is anything to grant. `state_slabs` instead of what states have now."""
         usable, least, pins = view.usable, view.least, view.pins
-        least_experts = least.experts_slabs if view.slots_per_slab else 0
+        least_experts = least.experts_slabs  # what they hold, where they have no slots that move
         room = usable - least.kv_slabs - least_experts
         state = view.split.state_slabs if state_slabs is None else state_slabs
         state = max(least.state_slabs, min(pins.get(STATE, state), room))
         most_kv = max(least.kv_slabs, usable - state - least_experts)
-        most_experts = -(-view.experts // view.slots_per_slab) if view.slots_per_slab else 0
+        most_experts = -(-view.experts // view.slots_per_slab) if view.slots_per_slab else least_experts
         fixed = pins.get(EXPERTS)
         if KV in pins:
             low = high = min(most_kv, max(least.kv_slabs, pins[KV]))

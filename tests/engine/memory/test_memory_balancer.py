@@ -268,3 +268,22 @@ def test_the_log_has_both_sides_of_every_move_and_is_bounded():
     assert last["before"] == BASE.split.to_json() and last["after"]["kv_slabs"] >= 30
     assert last["predicted"]["after"] < last["predicted"]["before"]
     assert last["measured"] == {"before": 50.0, "after": 48.0} and last["seconds"] == 0.01
+
+
+def test_experts_that_hold_slabs_without_moving_keep_them() -> None:
+    """All of them lie in a device's memory; KV was set by hand, and has what was asked for."""
+    view = View(
+        now_s=0.0,
+        split=Split(2, 0, 64),
+        slabs=172,
+        slots_per_slab=0,
+        tokens_per_slab=640,
+        least=Split(1, 0, 64),
+        misses=lambda slots: 0.0,
+        miss_s=0.0,
+        step_s=0.01,
+        pins={"kv": 2},
+    )
+    assert Balancer().propose(view) is None
+    more = Balancer().propose(replace(view, pins={"kv": 5}))
+    assert more is not None and more.split == Split(5, 0, 64)
