@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="start|stop|restart|status|wait|logs|plan")
     for name, about in (
-        ("start", "start it and wait until it is ready; nothing to do when it runs, replaces one that has crashed or is ending"),
+        (
+            "start",
+            "start it and wait until it is ready; nothing to do when it runs, replaces one that has crashed or is ending",
+        ),
         ("stop", "stop it, also one that hangs or still starts; nothing to do when it is stopped"),
         ("restart", "stop it and start it again, with the model that it serves; running answers may end"),
         ("status", "what it is doing; exit 3 when it is stopped or ending, 5 when it has crashed or hangs"),
