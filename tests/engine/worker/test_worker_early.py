@@ -13,7 +13,7 @@ PROGRAM = str(Path(__file__).with_name("worker_behind_a_gate.py"))
 FLAGS = ("--kv", "3k", "--threads", "2", "--moe-backend", "cpu", "--activations", "f32")
 
 SPEEDS = ("--emulate-fill-gbs", "100", "--emulate-host-gbs", "200")
-AUTO = (*FLAGS[:4], *FLAGS[6:], "--device", "emulated", "--device-memory", "128m", *SPEEDS)
+AUTO = (*FLAGS[:4], *FLAGS[6:], "--device", "emulated", "--device-memory", "128m", "--moe-slots", "24", *SPEEDS)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_request_that_runs_while_the_backend_is_chosen_goes_on_the_same(behind
     early = [token for m in seen if m["t"] == "tokens" for token in m["ids"]]
     if not any(is_state("ready")(m) for m in seen):
         seen += wire.until(is_state("ready", "failed"))
-    (ready,) = [m for m in seen if is_state("ready", "failed")(m)]
+    ready = next(m for m in seen if is_state("ready", "failed")(m))
     assert ready["state"] == "ready" and ready["backend"] in ("cpu", "offload", "hybrid")
     wire.send({"t": "stats", "n": 1})
     data = wire.until(lambda m: m["t"] == "stats")[-1]["data"]
