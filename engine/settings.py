@@ -154,7 +154,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("profiles_dir", _path, None, "folder that keeps measured bandwidths; default: none are kept"),
     Option("chunk_tokens", _count, 512, "most prompt tokens in one forward"),
     Option("threads", _threads, None, "CPU threads of the worker; default: the physical cores"),
-    Option("max_running_requests", _count, None, "sequences that may be computed at once; default: by what was measured here"),
+    Option(
+        "max_running_requests",
+        _count,
+        None,
+        "sequences that may be computed at once; default: by what was measured here",
+    ),
     Option("max_requests", _count, 512, "requests held at once, running or waiting; one more is answered with 429"),
     Option(
         "anticipate",
