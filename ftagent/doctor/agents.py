@@ -89,7 +89,8 @@ def sessions(context: Context) -> Iterator[Check]:
             yield Check(
                 "sessions", "WARN", text, fix, "It can neither be resumed nor shown; the agent's own file stays."
             )
-    stale = [file for file in sorted(paths.leases.glob("s-*.json")) if not leases.lease_is_held(paths, file.stem)]
+    found = [file for file in sorted(paths.leases.glob("s-*.json")) if (paths.sessions / file.stem).is_dir()]  # ours
+    stale = [file for file in found if not leases.lease_is_held(paths, file.stem)]
     if stale:
         text = f"{len(stale)} left by launches that were killed, such as {stale[0].name}"
         fix = "rm -- " + " ".join(shlex.quote(str(file)) for file in stale)

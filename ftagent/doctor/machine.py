@@ -12,7 +12,7 @@ from shutil import which
 
 from ftagent.context import Context
 from ftagent.doctor.check import Check
-from ftagent.launch.environment import PROXIES, looks_like_credential
+from ftagent.launch.environment import PROXIES, filter_environment
 from ftagent.local_engine.command import engine_command, foreground_environment
 from ftagent.local_engine.models import LocalModel
 from ftagent.local_engine.options import as_arguments
@@ -35,7 +35,7 @@ def network(context: Context) -> Iterator[Check]:
     if proxies:
         text = f"{', '.join(sorted(proxies))} set; requests to this machine go past it in a launch"
         yield Check("proxy", "OK", text)
-    keys = sorted(name for name, value in context.env.items() if looks_like_credential(name, value))
+    keys = filter_environment(context.env).dropped_credentials
     if keys:
         shown = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
         yield Check("credentials", "OK", f"{shown}: in your shell, taken out of every launch")

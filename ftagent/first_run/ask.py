@@ -55,7 +55,9 @@ def _by_lines(page: Page, style: Style) -> Answer:
         if len(page.choices) > 1:
             words.append(f"1-{min(len(page.choices), MOST_CHOICES)}: choose")
         words += [f"{key}: {what}" for key, what in page.keys.items()]
-        print(f"[{', '.join([*words, f'{LEAVE}: leave'])}] ", end="", flush=True)
+        asked = f"[{', '.join([*words, f'{LEAVE}: leave'])}] "
+        width = shutil.get_terminal_size((80, 24)).columns - 1
+        print("\n".join(textwrap.wrap(asked, width, break_on_hyphens=False)), end=" ", flush=True)
         line = sys.stdin.readline()
         word = line.strip().lower()
         if not line or word in (LEAVE, "quit", "exit", "\x1b"):
@@ -76,7 +78,7 @@ def _by_keys(page: Page, style: Style) -> Answer:
         tty.setcbreak(entered, termios.TCSANOW)
         while True:
             size = shutil.get_terminal_size((80, 24))
-            lines = [*_lines(page, chosen, style, size.columns - 1), "", _foot(page, style)]
+            lines = [*_lines(page, chosen, style, size.columns - 1), "", *_foot(page, style, size.columns - 1)]
             sys.stdout.write(f"\x1b[{drawn}F\x1b[J" if drawn else "")
             _write(lines)
             drawn = len(lines) if len(lines) < size.lines else 0  # what has left the screen is not drawn over
@@ -105,9 +107,18 @@ def _key(entered: int) -> str:
     return named.get(first) or first.decode("ascii", "replace").lower()
 
 
-def _foot(page: Page, style: Style) -> str:
+def _foot(page: Page, style: Style, width: int) -> list[str]:
+    """The keys, as many lines as they need; no key is parted from what it does."""
     words = [("Enter", page.go), *([("Up/Down", "choose")] if len(page.choices) > 1 else []), *page.keys.items()]
-    return "  ".join(f"{style(key, 'bold')} {what}" for key, what in [*words, ("q", "leave")])
+    lines, room = [""], width
+    for key, what in [*words, (LEAVE, "leave")]:
+        taken = len(key) + 1 + len(what) + 2
+        if taken - 2 > room and lines[-1]:
+            lines.append("")
+            room = width
+        lines[-1] += f"{style(key, 'bold')} {what}  "
+        room -= taken
+    return [line.rstrip() for line in lines]
 
 
 def _lines(page: Page, chosen: int, style: Style, width: int) -> list[str]:

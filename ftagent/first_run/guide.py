@@ -73,7 +73,7 @@ class Guide:
         return answer
 
     def _left(self) -> None:
-        note("ft: left; nothing is lost, and the next ft goes on here. All commands: ft help all")
+        note("ft: left; nothing is lost, the next ft goes on here. All commands: ft help all")
 
     def _save(self) -> None:
         keeping.save(self.context.paths, self.kept)

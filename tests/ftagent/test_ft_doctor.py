@@ -23,6 +23,7 @@ from ftagent.context import Context
 from ftagent.doctor import fixing
 from ftagent.doctor.check import Check
 from ftagent.doctor.machine import gpu_of
+from ftagent.launch.environment import filter_environment
 from ftagent.paths import find_paths
 from tests.ports import free_port
 
@@ -294,12 +295,22 @@ def test_a_model_that_does_not_fit_with_these_settings(sandbox: Any, models_dir:
 def test_a_record_that_cannot_be_read_and_leases_that_were_left(sandbox: Any) -> None:
     folder = write(sandbox.ft_home / "state" / "sessions" / ID / "session.json", "{").parent
     lease = write(sandbox.runtime / "leases" / f"{ID}.json", "{}")
+    other = write(sandbox.runtime / "leases" / f"{ID[:-1]}z.json", "{}")  # of another state folder of this user
     for place in (sandbox.ft_home / "state", sandbox.runtime):
         place.chmod(0o700)
     checks = look(sandbox)
     assert checks["leases"].status == checks["sessions"].status == "WARN"
+    assert lease.name in checks["leases"].fix and other.name not in checks["leases"].fix
     mended(sandbox, "sessions", "WARN")
     assert not folder.exists() and not lease.exists()
+
+
+def test_what_a_launch_keeps_is_no_credential_to_the_doctor(sandbox: Any) -> None:
+    env = {"AWS_CA_BUNDLE": "/etc/ssl/ca.pem", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": "/etc/ssl/ca.pem"}
+    kept = filter_environment(env)
+    assert kept.kept == env and not kept.dropped_credentials
+    assert "credentials" not in look(sandbox, env=env)
+    assert "AWS_SECRET_ACCESS_KEY" in look(sandbox, env={**env, "AWS_SECRET_ACCESS_KEY": "x" * 40})["credentials"].text
 
 
 @pytest.mark.parametrize(

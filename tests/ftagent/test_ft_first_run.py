@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 
 from ftagent.first_run import offers
+from ftagent.first_run.ask import Page, _foot
+from ftagent.output import Style
 from tests.engine.weights.hub_server import Hub, serving
 from tests.engine.weights.test_weights_pull import QWEN3, separate, write_repo
 
@@ -363,3 +365,11 @@ def test_a_mirror_and_a_cache_that_were_named_reach_the_engine(sandbox: Any, tmp
     (snapshot / "model.safetensors").write_text("")
     done = sandbox.run("models", "import", "--list", env={"HF_HOME": str(tmp_path)})
     assert "hf:org/small" in done.stdout, done.stderr
+
+
+def test_keys_take_the_lines_they_need_and_none_is_parted_from_what_it_does() -> None:
+    keys = {"m": "another model", "d": "dashboard, and no guide again"}
+    lines = _foot(Page(["step"], "install it", ("one", "two"), keys=keys), Style(False), 79)
+    assert len(lines) == 2 and all(len(line) <= 79 for line in lines)
+    assert "d dashboard, and no guide again" in "|".join(lines) and lines[-1].endswith("q leave")
+    assert _foot(Page(["step"], "go"), Style(False), 79) == ["Enter go  q leave"]
