@@ -67,6 +67,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
     held = holder(context.paths)
     if held is not None and held.ending:
         note("ft: waiting for the engine before, which is ending")  # the new one does, and takes its port
+    elif held is not None and held.announced:
+        who = f" (pid {held.pid})" if held.pid else ""
+        raise Conflict(f"An engine{who} runs already and does not answer.", "ft engine stop", code="FT-E0613 running")
     else:
         refuse_foreign_port(settings.number("port"))
     ensure(context.paths.runtime)

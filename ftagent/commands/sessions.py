@@ -173,7 +173,10 @@ def _remove(session: Session, args: argparse.Namespace, context: Context) -> int
     if not args.yes:
         question = f"Remove the record of session {session.field('name') or session.id}? The agent's own files stay."
         if not context.may_ask:
-            raise UsageError("ft sessions rm removes a record.", f"ft sessions rm {session.id} --yes")
+            raise UsageError(
+                "ft sessions rm removes a record, and there is nobody here to ask.",
+                f"ft sessions rm {session.id} --yes",
+            )
         if not context.confirm(question):
             return 1
     name = session.field("name") or session.id

@@ -194,7 +194,7 @@ def _ended(data: Record) -> tuple[Literal["info", "warn", "error"], str]:
         return "warn", f"{str(data['end']).replace('_', ' ')} after {data.get('total_s') or 0:.1f} s"
     broke = data.get("broke_at")
     again = data.get("replayed_tokens")
-    if broke and not broke.get("predicted"):
+    if broke and not broke.get("predicted") and again != 0:
         lost = "" if again is None else f": {again:,} tokens computed again"
         return "warn", f"prefix broke at token {broke.get('token'):,}{lost}{took}"
     share = "" if not prompt or cached is None else f", {cached / prompt:.1%} cached"

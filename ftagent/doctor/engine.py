@@ -124,7 +124,8 @@ def engine(context: Context, settings: Settings) -> Check:
     if held is not None and held.announced and not held.ending:
         who = f" (pid {held.pid})" if held.pid else ""
         text = f"the engine{who} does not answer"
-        return Check("engine", "FAIL", text, "ft engine stop", "It hangs, or was stopped by a debugger or Ctrl-Z.")
+        cause = "It hangs, was stopped by a debugger or Ctrl-Z, or its record in the runtime folder was damaged."
+        return Check("engine", "FAIL", text, "ft engine stop", cause)
     port = settings.number("port")
     if held is None and port_owner.is_taken(port):
         return _taken(port, settings)

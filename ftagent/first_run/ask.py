@@ -49,6 +49,7 @@ def ask(page: Page, style: Style, cursor: bool) -> Answer:
 
 def _by_lines(page: Page, style: Style) -> Answer:
     chosen = 0
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # a line typed before its question was seen answers none
     while True:
         _write([*_lines(page, chosen, style, WIDE), ""])
         words = [f"Enter: {page.go}"]
@@ -75,7 +76,7 @@ def _by_keys(page: Page, style: Style) -> Answer:
     entered = sys.stdin.fileno()
     before = termios.tcgetattr(entered)
     try:
-        tty.setcbreak(entered, termios.TCSANOW)
+        tty.setcbreak(entered, termios.TCSAFLUSH)  # a key pressed before its question was seen answers none
         while True:
             size = shutil.get_terminal_size((80, 24))
             lines = [*_lines(page, chosen, style, size.columns - 1), "", *_foot(page, style, size.columns - 1)]

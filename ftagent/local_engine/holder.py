@@ -39,7 +39,9 @@ def holder(paths: Paths) -> Holder | None:
     if not _is_held(lock):
         return None
     pid, born = _named_in(lock)
-    record = read_json(paths.engine_file) or {}
+    record = read_json(paths.engine_file)
+    if record is None:  # not written yet; or damaged, for engines write it in one step
+        return Holder(pid, born, ending=False, announced=paths.engine_file.exists())
     if record.get("pid") != pid:  # of the engine before, which was killed
         record = {}
     return Holder(pid, born, bool(record.get("ending")), bool(record))

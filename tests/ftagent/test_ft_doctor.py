@@ -395,7 +395,7 @@ def test_each_fix_is_asked_for(sandbox: Any) -> None:
 def _until(master: int, output: str, enough: Callable[[str], bool]) -> str:
     while not enough(output):
         try:
-            output += os.read(master, 65536).decode()
+            output += os.read(master, 65536).decode(errors="replace")
         except OSError:
             break
     return output

@@ -135,6 +135,9 @@ def test_a_stop_ends_what_has_the_folder_and_does_not_answer(number: signal.Sign
         (sandbox.runtime / "engine.json").write_text(json.dumps({"pid": process.pid}))
         held = holder(paths)
         assert held is not None and held.doing == "unresponsive"
+        (sandbox.runtime / "engine.json").write_text('{"pid": 1, "po')
+        held = holder(paths)
+        assert held is not None and held.doing == "unresponsive"  # what cannot be read was not written by an engine
         monkeypatch.setattr(stop, "TERM_GRACE_S", 0.3)
     assert stop.stop_engine(paths) is True
     assert process.wait(60) in (-signal.SIGKILL, -signal.SIGTERM)

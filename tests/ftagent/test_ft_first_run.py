@@ -58,7 +58,7 @@ class Terminal:
             assert time.monotonic() < deadline, self.text
             if select.select([self.master], [], [], 0.1)[0]:
                 try:
-                    self.output += os.read(self.master, 65536).decode()
+                    self.output += os.read(self.master, 65536).decode(errors="replace")
                 except OSError:
                     raise AssertionError(f"ended without {words!r}: {self.text}") from None
         before, self.seen = self.text[self.seen : at + len(words)], at + len(words)
@@ -73,7 +73,7 @@ class Terminal:
         while True:
             if select.select([self.master], [], [], 0.02)[0]:
                 with suppress(OSError):
-                    self.output += os.read(self.master, 65536).decode()
+                    self.output += os.read(self.master, 65536).decode(errors="replace")
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 return os.waitstatus_to_exitcode(status)

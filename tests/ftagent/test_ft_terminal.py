@@ -32,7 +32,7 @@ class Terminal:
         while text not in self.output:
             assert time.monotonic() < deadline, self.output
             if select.select([self.master], [], [], 0.1)[0]:
-                self.output += os.read(self.master, 65536).decode()
+                self.output += os.read(self.master, 65536).decode(errors="replace")
 
     def press(self, key: bytes) -> None:
         os.write(self.master, key)
@@ -42,7 +42,7 @@ class Terminal:
         while True:
             if select.select([self.master], [], [], 0.02)[0]:
                 with suppress(OSError):
-                    self.output += os.read(self.master, 65536).decode()
+                    self.output += os.read(self.master, 65536).decode(errors="replace")
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 return os.waitstatus_to_exitcode(status)

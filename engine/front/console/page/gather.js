@@ -186,7 +186,7 @@ function ended(data) {
   if (data.end === "cancelled" || data.end === "client_gone") {
     return { level: "warn", text: `${data.end.replace("_", " ")} after ${(data.total_s ?? 0).toFixed(1)} s` };
   }
-  if (data.broke_at && !data.broke_at.predicted) {
+  if (data.broke_at && !data.broke_at.predicted && data.replayed_tokens !== 0) {
     const again = data.replayed_tokens === null ? "" : `: ${data.replayed_tokens.toLocaleString("en-US")} tokens computed again`;
     return { level: "warn", text: `prefix broke at token ${data.broke_at.token.toLocaleString("en-US")}${again}${took}` };
   }
