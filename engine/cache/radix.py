@@ -10,15 +10,15 @@ import heapq
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from engine.cache.marks import Marks
 from engine.cache.node import TOKEN_BYTES, Checkpoint, Node, common_tokens, usable
+from engine.cache.uses import Uses
 from engine.memory.pools import PagePool
 
-LIVE_S = 3600.0  # what a main request used lately is not taken for background work
 UNRESUMABLE, IDLE, USED, KEPT = range(4)  # in this order pages are evicted
 
 
@@ -62,20 +62,18 @@ class RadixCache:
         self._keep = keep
         self.marks = Marks()
         self._root = Node(None, b"", -1, 0)
-        self._clock = 0  # counts uses
-        self._time = clock
-        self._minutes: deque[tuple[float, int]] = deque()  # what `_clock` was, each minute
+        self.uses = Uses(clock)
 
     def match(self, tokens: array[int]) -> Match:
         """The longest cached prefix of `tokens`. Marks it as just used; takes no references."""
-        self._tick()
+        self.uses.now += 1
         data, page_bytes = tokens.tobytes(), self.page_tokens * TOKEN_BYTES
         limit = max(0, len(tokens) - 1)
         path: list[Node] = []
         line: list[Checkpoint] = []
         node, common = self._root, 0
         while child := node.children.get(data[common * TOKEN_BYTES : common * TOKEN_BYTES + page_bytes]):
-            child.last_use = self._clock
+            child.last_use = self.uses.now
             path.append(child)
             line += usable(child)
             node, common = child, child.end
@@ -95,19 +93,19 @@ class RadixCache:
         pages = self._cover([*path[: checkpoint.node.start // self.page_tokens], checkpoint.node], checkpoint.position)
         return Match(pages, common, checkpoint, checkpoint.position, tuple(line), forks)
 
-    def insert(self, tokens: array[int], pages: list[int], side: bool = False) -> None:
+    def insert(self, tokens: array[int], pages: list[int], side: bool = False) -> Node:
         """Make the KV of `tokens`, lying in `pages`, findable. The caller goes on to own its references.
 
         Where the tree already has a full page of these tokens, `pages` is changed to share it. `side` is false when a main
-        request uses them.
+        request uses them. Returns the node that holds the last token.
         """
-        self._tick()
+        self.uses.now += 1
         data, page_bytes = tokens.tobytes(), self.page_tokens * TOKEN_BYTES
         node = self._root
         for i, page in enumerate(pages):
             key = data[i * page_bytes : (i + 1) * page_bytes]
             if not key:
-                return
+                return node
             child = node.children.get(key) or _related(node, key)
             if child is None:
                 child = Node(node, key, page, i * self.page_tokens, side)
@@ -116,15 +114,16 @@ class RadixCache:
                 self.pages += 1
             elif len(child.key) < len(key):
                 self._grow(child, key, page)
-            child.last_use = self._clock
+            child.last_use = self.uses.now
             child.side = child.side and side
             if len(key) < page_bytes:
-                return
+                return child
             if child.page != page:
                 self._pool.retain(child.page)
                 self._pool.release(page)
                 pages[i] = child.page
             node = child
+        return node
 
     def locate(self, tokens: array[int], position: int) -> Node:
         """The node that holds `position` (> 0) along `tokens`. Raises LookupError when it is not cached."""
@@ -148,8 +147,8 @@ class RadixCache:
     def evict(self, pages: int, most: int = KEPT) -> int:
         """Free up to `pages` pages: leaves that no request holds, by rank, within a rank the least recently used; none
         above rank `most`. Returns how many were freed."""
-        since = self._live_since()
-        heap = [(*self._rank(node, since), id(node), node) for node in self.nodes() if self._evictable(node)]
+        wanted = self.uses.wanted()
+        heap = [(*self._rank(node, wanted), id(node), node) for node in self.nodes() if self._evictable(node)]
         heapq.heapify(heap)
         freed = 0
         while heap and freed < pages and heap[0][0] <= most:
@@ -159,16 +158,16 @@ class RadixCache:
             self._remove(node)
             freed += 1
             if parent is not self._root and self._evictable(parent):
-                heapq.heappush(heap, (*self._rank(parent, since), id(parent), parent))
+                heapq.heappush(heap, (*self._rank(parent, wanted), id(parent), parent))
         self.evicted_pages += freed
         return freed
 
     def idle_pages(self) -> int:
         """How many pages `evict` could free at rank IDLE."""
-        since = self._live_since()
+        wanted = self.uses.wanted()
         kept: set[int] = set()
         for node in reversed(list(self.nodes())):
-            if id(node) in kept or self._pool.refs(node.page) > 1 or self._rank(node, since)[0] > IDLE:
+            if id(node) in kept or self._pool.refs(node.page) > 1 or self._rank(node, wanted)[0] > IDLE:
                 kept |= {id(node), id(node.parent)}
         return self.pages - len(kept - {id(self._root)})
 
@@ -209,7 +208,7 @@ class RadixCache:
             if not common:
                 continue
             line += [c for p, c in child.checkpoints.items() if p <= node.end + common]
-            child.last_use = self._clock
+            child.last_use = self.uses.now
             if common > shared:
                 best, shared = child, common
         goes_on = bool(node.children) if best is None else len(best.key) > shared * TOKEN_BYTES
@@ -231,26 +230,13 @@ class RadixCache:
     def _evictable(self, node: Node) -> bool:
         return not node.children and self._pool.refs(node.page) == 1
 
-    def _rank(self, node: Node, since: int) -> tuple[int, int]:
+    def _rank(self, node: Node, wanted: Collection[int]) -> tuple[int, int]:
         if any(self._keep(c) for c in node.checkpoints.values()):
             return KEPT, node.last_use
         if self.hybrid and not node.checkpoints:
             # A leaf that nobody can resume from; an inner node is asked when its children are gone.
             return UNRESUMABLE, node.last_use
-        return (IDLE if node.side or node.last_use < since else USED), node.last_use
-
-    def _tick(self) -> None:
-        self._clock += 1
-        now = self._time()
-        if not self._minutes or now - self._minutes[-1][0] >= 60:
-            self._minutes.append((now, self._clock))
-
-    def _live_since(self) -> int:
-        """The clock value of `LIVE_S` ago; 0 while there is none."""
-        oldest = self._time() - LIVE_S
-        while len(self._minutes) > 1 and self._minutes[1][0] <= oldest:
-            self._minutes.popleft()
-        return self._minutes[0][1] if self._minutes and self._minutes[0][0] <= oldest else 0
+        return (IDLE if node.side or id(node) not in wanted else USED), node.last_use
 
     def _remove(self, node: Node) -> None:
         assert node.parent is not None

@@ -97,7 +97,9 @@ class Residency:
     def commit(self, request: Request) -> None:
         """Make what is computed findable, and keep the pending snapshots."""
         tokens = request.tokens[: request.computed]
-        self.cache.insert(tokens, request.pages, request.side)
+        end = self.cache.insert(tokens, request.pages, request.side)
+        if not request.side:
+            self.cache.uses.came(request.line if request.submit.session else request.rid, end)
         if request.ahead and request.fresh_from < request.computed:
             path = self.cache.path(tokens, request.computed)
             self.cache.marks.add(path, request.fresh_from, request.computed, request.submit.session)

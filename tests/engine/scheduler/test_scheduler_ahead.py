@@ -188,6 +188,25 @@ def test_guesses_take_no_page_that_a_main_request_uses(bench, hybrid):
     assert usage["cached"] == len(main) + len(reply) - 1
 
 
+@both
+def test_in_a_full_cache_what_a_line_has_left_makes_room_for_its_next_prompt(bench, hybrid):
+    """Each turn an early message changes, so that most of the prompt is computed anew, ahead; another line rests meanwhile."""
+    b = bench(hybrid, pages=150, checkpoints=12)
+    other = [4, 3, 2, 1] * 20
+    b.ask(other, session="t", max_tokens=1, points=[(len(other), "prompt")])
+    head = [1, 2, 3, 4] * 4
+    for turn in range(12):
+        known = [*head, *[turn % 5, turn // 5, 2, 3] * 25]
+        guess(b, known, f"g{turn}")
+        b.drain()
+        _, usage = b.ask([*known, 0, 0], session="s", max_tokens=1, points=[(len(head), "head"), (len(known), "turn")])
+        assert usage["new"] == 2, f"turn {turn}"
+        b.check()
+        if turn == 3:
+            _, rested = b.ask([*other, 2], session="t", max_tokens=1)
+            assert rested["cached"] == len(other), "nobody took what the other line would go on from"
+
+
 def test_guesses_take_no_checkpoint_that_a_main_line_wants(bench):
     b = bench(True, pages=400, checkpoints=8)
     main = [1, 2, 3, 4] * 30
