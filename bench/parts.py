@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+_MODELLED = ("phase", "session", "regret")  # of memory: the rows that no machine's speed changes
 PARTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "agent": lambda row: str(row["name"]).split(".")[1],  # the workload
     "disk": lambda row: row.get("shape"),
+    "memory": lambda row: (*str(row["name"]).split(".")[:2], str(row["name"]).split(".")[2] in _MODELLED),
 }
 
 

@@ -25,6 +25,7 @@ GROUPS = {
     "misses": r"experts\.miss\..*",
     "load": r"load\..*",
     "agents": r"agent\..*",
+    "memory": r"memory\..*",
 }
 AGENT_NAMES = {"claude": "Claude Code", "codex": "Codex", "opencode": "OpenCode"}
 HEADS = ["row", "measured", "", "against", "ratio", "reach", "aim"]
