@@ -6,10 +6,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from engine.cache.lines import LIVE_SESSION_S, REMEMBERED
 from engine.cache.node import Node
-
-LIVE_S = 3600.0  # a line that nobody has asked for so long is no longer waited for
-REMEMBERED = 4096
 
 
 class Uses:
@@ -29,7 +27,7 @@ class Uses:
 
     def wanted(self) -> set[int]:
         """Ids of the nodes on the latest prompt of any live line. What lines have left, by an edit or for good, is not among them."""
-        oldest = self._time() - LIVE_S
+        oldest = self._time() - LIVE_SESSION_S
         while self._ends and next(iter(self._ends.values()))[0] <= oldest:
             self._ends.popitem(last=False)
         found: set[int] = set()

@@ -1,7 +1,8 @@
 """What lies on the latest prompt of a live line."""
 
+from engine.cache.lines import LIVE_SESSION_S, REMEMBERED
 from engine.cache.node import Node
-from engine.cache.uses import LIVE_S, REMEMBERED, Uses
+from engine.cache.uses import Uses
 
 
 class Clock:
@@ -35,6 +36,6 @@ def test_a_line_that_nobody_asks_for_an_hour_and_all_but_the_latest_lines_are_fo
     for number, end in enumerate(reversed(ends)):
         uses.came(str(number), end)
     assert id(ends[-2]) in uses.wanted() and id(ends[-1]) not in uses.wanted()
-    clock.now = LIVE_S
+    clock.now = LIVE_SESSION_S
     uses.came("now", ends[0])
     assert uses.wanted() == {id(root), id(ends[0])}
