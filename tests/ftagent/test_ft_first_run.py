@@ -15,7 +15,6 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from ftagent.first_run.ask import Page, _foot
 from ftagent.output import Style
 from tests.engine.weights.hub_server import Hub, serving
 from tests.engine.weights.test_weights_pull import QWEN3, separate, write_repo
+from tests.ftagent.terminal import Job
 
 FT = [sys.executable, "-P", "-m", "ftagent"]
 NOWHERE = "http://127.0.0.1:9"  # nobody listens
@@ -35,7 +35,7 @@ LIMIT_S = 400.0  # the machine may be busy with anything
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-class Terminal:
+class Terminal(Job):
     """`ft` in a terminal of 80x24. `enters` counts the presses of Enter."""
 
     def __init__(self, sandbox: Any, *arguments: str) -> None:
@@ -67,17 +67,6 @@ class Terminal:
     def press(self, key: bytes) -> None:
         self.enters += key in (ENTER, b"\n")
         os.write(self.master, key)
-
-    def wait(self, limit_s: float = LIMIT_S) -> int:
-        deadline = time.monotonic() + limit_s
-        while True:
-            if select.select([self.master], [], [], 0.02)[0]:
-                with suppress(OSError):
-                    self.output += os.read(self.master, 65536).decode(errors="replace")
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
-            assert time.monotonic() < deadline, self.text
 
 
 @pytest.fixture(scope="module")

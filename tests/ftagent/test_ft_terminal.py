@@ -7,17 +7,18 @@ import signal
 import sys
 import termios
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tests.ftagent.terminal import Job
 
 FAKE_FT = [sys.executable, "-P", str(Path(__file__).with_name("fake_ft.py"))]
 
 pytestmark = pytest.mark.usefixtures("pulled")
 
 
-class Terminal:
+class Terminal(Job):
     """`ft` as the foreground job of its own terminal, the way a shell starts it."""
 
     def __init__(self, sandbox, *arguments: str) -> None:
@@ -36,17 +37,6 @@ class Terminal:
 
     def press(self, key: bytes) -> None:
         os.write(self.master, key)
-
-    def wait(self, limit_s: float = 180.0) -> int:
-        deadline = time.monotonic() + limit_s
-        while True:
-            if select.select([self.master], [], [], 0.02)[0]:
-                with suppress(OSError):
-                    self.output += os.read(self.master, 65536).decode(errors="replace")
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
-            assert time.monotonic() < deadline, self.output
 
 
 SAVES = """
